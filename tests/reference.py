@@ -24,11 +24,11 @@ def token_loop(q, k, v, decay, S=None, z=None, *, normalize=True, eps=1e-6):
     return (torch.stack(outputs, 1) if outputs else v * q.sum() * k.sum()), S, z
 
 
-def relative_error(actual, expected):
-    """max|a - b| / max|b|; 0 for empty tensors, infinite where anything is not finite."""
+def relative_error(actual, expected, floor=0.0):
+    """max|a - b| / max(|b|, floor); 0 for empty tensors, infinite where anything is not finite."""
     if expected.numel() == 0:
         return 0.0
     if not torch.isfinite(actual).all():
         return float("inf")
     difference = (actual.double() - expected.double()).abs().max()
-    return (difference / expected.double().abs().max().clamp_min(1e-300)).item()
+    return (difference / expected.double().abs().max().clamp_min(max(floor, 1e-300))).item()

@@ -37,30 +37,39 @@ def with_gradients(function, inputs, weights):
     leaves = [x.detach().requires_grad_() for x in inputs]
     outputs = function(leaves)
     loss = sum((o.double() * w).sum() for o, w in zip(outputs, weights, strict=True))
-    return [o.detach() for o in outputs], torch.autograd.grad(loss, leaves)
+    gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
+    return [o.detach() for o in outputs], gradients
 
 
 def compare(form, inputs, output_bound, gradient_bound, **options):
+    """Every head on its own, since a small error in one would hide behind large numbers of another."""
     exact = [x.double() for x in inputs]
     with torch.no_grad():
         weights = [torch.randn_like(o) for o in token_loop(*exact, **options)]
     expected, expected_gradients = with_gradients(lambda xs: token_loop(*xs, **options), exact, weights)
     outputs, gradients = with_gradients(lambda xs: run(form, xs, **options), inputs, weights)
-    for name, a, b in zip(("out", "S", "z"), outputs, expected, strict=True):
-        assert a.shape == b.shape
-        assert relative_error(a, b) <= output_bound, name
-    for name, a, b in zip(("q", "k", "v", "decay", "S", "z"), gradients, expected_gradients, strict=False):
-        assert a.shape == b.shape
-        assert relative_error(a, b) <= gradient_bound, name
+    # (name, dimension of the heads)
+    results = [("out", 2), ("S", 1), ("z", 1)]
+    leaves = [("q", 2), ("k", 2), ("v", 2), ("decay", 0), ("S", 1), ("z", 1)][: len(inputs)]
+    checks = zip(results, outputs, expected, strict=True), zip(leaves, gradients, expected_gradients, strict=True)
+    one_token = inputs[0].shape[1] == 1
+    for bound, group in zip((output_bound, gradient_bound), checks, strict=True):
+        for (name, dim), actual, wanted in group:
+            assert actual.shape == wanted.shape, name
+            for gamma, a, b in zip(inputs[3], actual.unbind(dim), wanted.unbind(dim), strict=True):
+                allowed = bound(gamma) if callable(bound) else bound
+                # Where a query reaches hardly more than one token, out is its value whatever q: the terms of dq, of size 1, cancel to
+                # about eps, and the rounding of those terms is what can be asked for.
+                floor = 1.0 if name == "q" and (one_token or gamma < 1e-3) else 0.0
+                assert relative_error(a, b, floor) <= allowed, (name, gamma.item())
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("state", [False, True], ids=["fresh", "resumed"])
 @pytest.mark.parametrize("T", LENGTHS)
 def test_matches_the_loop_in_float32(form, T, state):
-    for gamma in GAMMAS:
-        inputs = make_inputs(2, T, 2, 16, 16, [gamma, gamma], state=state)
-        compare(form, inputs, 1e-5, 3e-5 if gamma < 0.1 else 1e-5)
+    inputs = make_inputs(2, T, len(GAMMAS), 16, 16, GAMMAS, state=state)
+    compare(form, inputs, 1e-5, lambda gamma: 3e-5 if gamma < 0.1 else 1e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -70,12 +79,9 @@ def test_every_head_has_its_own_decay_and_values_their_own_width(form, normalize
     compare(form, inputs, 1e-5, 3e-5, normalize=normalize)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_long_sequences_with_every_decay(form):
-    if form != "chunkwise":
-        pytest.skip("only the chunkwise form is meant for 8192 tokens")
+def test_long_sequences_with_every_decay():
     inputs = make_inputs(1, 8192, 3, 8, 8, [0.9, 0.5, 0.01])
-    compare(form, inputs, 1e-5, 3e-5)
+    compare("chunkwise", inputs, 1e-5, 3e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -269,7 +275,7 @@ BAD = {
     "k": (lambda q, k, v, g, S, z: (q, k[:, :-1], v, g, S, z), ValueError, "k must have the shape"),
     "heads": (lambda q, k, v, g, S, z: (q, k, v[:, :, :1], g, S, z), ValueError, "v must have"),
     "decay": (lambda q, k, v, g, S, z: (q, k, v, g[:1], S, z), ValueError, "one value per head"),
-    "high": (lambda q, k, v, g, S, z: (q, k, v, g + 0.5, S, z), ValueError, r"in \[0, 1\]"),
+    "high": (lambda q, k, v, g, S, z: (q, k, v, g + 0.6, S, z), ValueError, r"in \[0, 1\]"),
     "nan": (lambda q, k, v, g, S, z: (q, k, v, g * float("nan"), S, z), ValueError, "nan"),
     "state": (lambda q, k, v, g, S, z: (q, k, v, g, S[:1], z[:1]), ValueError, "the state must be"),
     "half state": (lambda q, k, v, g, S, z: (q, k, v, g, S, None), ValueError, "pair"),

@@ -12,13 +12,18 @@
 // What the forms share; nothing outside this folder includes it.
 namespace g2c::ops::detail {
 
+constexpr int64_t kDefaultChunkSize = 64;
+
 using OptionalTensor = std::optional<at::Tensor>;
 using Output = std::tuple<at::Tensor, at::Tensor, at::Tensor>;                          // out, S, z
 using OutputWithNormalizer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // out, S, z, phi(q_t) . z_t + eps
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // q, k, v, decay, S, z
 
-using SequenceSchema = Output(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+using ParallelSchema = Output(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                               const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps);
+using RecurrentSchema = OutputWithNormalizer(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                                             const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize,
+                                             double eps);
 using ChunkwiseSchema = OutputWithNormalizer(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                              const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize,
                                              double eps, int64_t chunk_size);
@@ -34,6 +39,8 @@ c10::TypedOperatorHandle<Schema> find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Schema>();
 }
 
+c10::TypedOperatorHandle<ParallelSchema> parallel_op();
+c10::TypedOperatorHandle<RecurrentSchema> recurrent_op();
 c10::TypedOperatorHandle<ChunkwiseSchema> chunkwise_op();
 c10::TypedOperatorHandle<BackwardSchema> chunkwise_backward_op();
 c10::TypedOperatorHandle<StepSchema> step_op();

@@ -13,6 +13,16 @@
 namespace g2c::ops {
 namespace detail {
 
+c10::TypedOperatorHandle<ParallelSchema> parallel_op() {
+  static const auto op = find_op<ParallelSchema>("g2c::linear_attention_parallel");
+  return op;
+}
+
+c10::TypedOperatorHandle<RecurrentSchema> recurrent_op() {
+  static const auto op = find_op<RecurrentSchema>("g2c::linear_attention_recurrent");
+  return op;
+}
+
 c10::TypedOperatorHandle<ChunkwiseSchema> chunkwise_op() {
   static const auto op = find_op<ChunkwiseSchema>("g2c::linear_attention_chunkwise");
   return op;
@@ -105,7 +115,7 @@ DecayPowers::DecayPowers(const at::Tensor& decay, int64_t chunk, bool derivative
   const auto powers = derivative ? count * base.pow((count - 1).clamp_min(0)) : base.pow(count);  // (H, C + 1)
   const auto position = at::arange(chunk, decay.options().dtype(at::kLong));
   const auto distance = (position.unsqueeze(1) - position).clamp_min(0);  // (C, C)
-  within = powers.index_select(1, distance.view(-1)).view({-1, 1, chunk, chunk}).tril();
+  within = powers.index_select(1, distance.view(-1)).view({decay.size(0), 1, chunk, chunk}).tril();
   from_start = powers.narrow(1, 1, chunk).unsqueeze(1).unsqueeze(-1);
   to_end = powers.narrow(1, 0, chunk).flip(1).unsqueeze(1).unsqueeze(-1);
   whole = powers.narrow(1, chunk, 1).unsqueeze(-1);
@@ -129,15 +139,16 @@ std::tuple<at::Tensor, RecurrentState> linear_attention(const at::Tensor& q, con
                                                         Form form, const LinearAttentionOptions& options) {
   const auto S = initial_state ? std::optional(initial_state->S) : std::nullopt;
   const auto z = initial_state ? std::optional(initial_state->z) : std::nullopt;
-  if (form != Form::kChunkwise) {
-    static const auto parallel = detail::find_op<detail::SequenceSchema>("g2c::linear_attention_parallel");
-    static const auto recurrent = detail::find_op<detail::SequenceSchema>("g2c::linear_attention_recurrent");
-    const auto& op = form == Form::kParallel ? parallel : recurrent;
-    auto [out, final_S, final_z] = op.call(q, k, v, decay, S, z, options.normalize, options.eps);
+  if (form == Form::kParallel) {
+    auto [out, final_S, final_z] = detail::parallel_op().call(q, k, v, decay, S, z, options.normalize, options.eps);
     return {out, {final_S, final_z}};
   }
-  constexpr int64_t kChunkSize = 64;
-  auto [out, final_S, final_z, normalizer] = detail::chunkwise_op().call(q, k, v, decay, S, z, options.normalize, options.eps, kChunkSize);
+  if (form == Form::kRecurrent) {
+    auto [out, final_S, final_z, normalizer] = detail::recurrent_op().call(q, k, v, decay, S, z, options.normalize, options.eps);
+    return {out, {final_S, final_z}};
+  }
+  auto [out, final_S, final_z, normalizer] = detail::chunkwise_op().call(q, k, v, decay, S, z, options.normalize, options.eps,
+                                                                          detail::kDefaultChunkSize);
   return {out, {final_S, final_z}};
 }
 
@@ -154,7 +165,7 @@ TORCH_LIBRARY_FRAGMENT(g2c, m) {
       "bool normalize=True, float eps=1e-6) -> (Tensor out, Tensor S, Tensor z)");
   m.def(
       "linear_attention_recurrent(Tensor q, Tensor k, Tensor v, Tensor decay, Tensor? initial_S=None, Tensor? initial_z=None, "
-      "bool normalize=True, float eps=1e-6) -> (Tensor out, Tensor S, Tensor z)");
+      "bool normalize=True, float eps=1e-6) -> (Tensor out, Tensor S, Tensor z, Tensor normalizer)");
   m.def(
       "linear_attention_chunkwise(Tensor q, Tensor k, Tensor v, Tensor decay, Tensor? initial_S=None, Tensor? initial_z=None, "
       "bool normalize=True, float eps=1e-6, int chunk_size=64) -> (Tensor out, Tensor S, Tensor z, Tensor normalizer)");

@@ -17,16 +17,21 @@ OptionalTensor absent_if_undefined(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
-class ChunkwiseFunction : public torch::autograd::Function<ChunkwiseFunction> {
+constexpr int64_t kRecurrent = 0;  // in place of a chunk size
+
+// Chunkwise and recurrent form share the backward pass: what it needs of the forward pass is the same in both.
+class SequenceFunction : public torch::autograd::Function<SequenceFunction> {
  public:
   static variable_list forward(AutogradContext* ctx, const Variable& q, const Variable& k, const Variable& v, const Variable& decay,
                                const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
                                int64_t chunk_size) {
     at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, S, z, normalizer] = chunkwise_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
+    auto [out, S, z, normalizer] = chunk_size == kRecurrent
+                                       ? recurrent_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps)
+                                       : chunkwise_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
     ctx->save_for_backward({q, k, v, decay, undefined_if_absent(initial_S), undefined_if_absent(initial_z), out, normalizer});
     ctx->saved_data["normalize"] = normalize;
-    ctx->saved_data["chunk_size"] = chunk_size;
+    ctx->saved_data["chunk_size"] = chunk_size == kRecurrent ? kDefaultChunkSize : chunk_size;
     ctx->mark_non_differentiable({normalizer});
     ctx->set_materialize_grads(false);
     return {out, S, z, normalizer};
@@ -67,7 +72,13 @@ class BackwardOnce : public torch::autograd::Function<BackwardOnce> {
 OutputWithNormalizer chunkwise_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                         const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
                                         int64_t chunk_size) {
-  const auto result = ChunkwiseFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
+  const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
+  return {result[0], result[1], result[2], result[3]};
+}
+
+OutputWithNormalizer recurrent_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                                        const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps) {
+  const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, kRecurrent);
   return {result[0], result[1], result[2], result[3]};
 }
 
@@ -97,6 +108,7 @@ Output step_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }  // namespace
 
 TORCH_LIBRARY_IMPL(g2c, Autograd, m) {
+  m.impl("linear_attention_recurrent", TORCH_FN(recurrent_autograd));
   m.impl("linear_attention_chunkwise", TORCH_FN(chunkwise_autograd));
   m.impl("linear_attention_chunkwise_backward", TORCH_FN(chunkwise_backward_autograd));
   m.impl("linear_attention_step", TORCH_FN(step_autograd));

@@ -12,14 +12,20 @@ at::Tensor empty_of(c10::SymIntArrayRef sizes, const at::Tensor& like, at::Scala
   return at::empty_symint(sizes, like.options().dtype(type));
 }
 
-OutputWithNormalizer chunkwise_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
-                                    const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool, double, int64_t chunk_size) {
-  check_inputs("linear_attention_chunkwise", 1, q, k, v, decay, initial_S, initial_z);
-  check_positive("linear_attention_chunkwise", "chunk_size", chunk_size);
+OutputWithNormalizer recurrent_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                                    const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool, double) {
+  check_inputs("linear_attention_recurrent", 1, q, k, v, decay, initial_S, initial_z);
   const auto type = accumulate_type(q.scalar_type());
   const auto B = q.sym_size(0), T = q.sym_size(1), H = q.sym_size(2), dk = q.sym_size(3), dv = v.sym_size(3);
   return {empty_of(v.sym_sizes(), v, v.scalar_type()), empty_of({B, H, dk, dv}, q, type), empty_of({B, H, dk}, q, type),
           empty_of({B, T, H}, q, type)};
+}
+
+OutputWithNormalizer chunkwise_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                                    const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
+                                    int64_t chunk_size) {
+  check_positive("linear_attention_chunkwise", "chunk_size", chunk_size);
+  return recurrent_meta(q, k, v, decay, initial_S, initial_z, normalize, eps);
 }
 
 Gradients chunkwise_backward_meta(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const at::Tensor& q,
@@ -41,6 +47,7 @@ Output step_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(g2c, Meta, m) {
+  m.impl("linear_attention_recurrent", TORCH_FN(recurrent_meta));
   m.impl("linear_attention_chunkwise", TORCH_FN(chunkwise_meta));
   m.impl("linear_attention_chunkwise_backward", TORCH_FN(chunkwise_backward_meta));
   m.impl("linear_attention_step", TORCH_FN(step_meta));
