@@ -1,8 +1,15 @@
+#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
 #include "ops/linear_attention/internal.h"
+
+// As in ATen/functorch/DynamicLayer.h, which itself includes a header that the wheels don't ship.
+namespace at::functorch {
+TORCH_API void setSingleLevelAutogradFunctionAllowed(bool allowed);
+TORCH_API bool getSingleLevelAutogradFunctionAllowed();
+}  // namespace at::functorch
 
 namespace g2c::ops::detail {
 namespace {
@@ -16,6 +23,24 @@ at::Tensor undefined_if_absent(const OptionalTensor& tensor) { return tensor.val
 OptionalTensor absent_if_undefined(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
+
+// Under torch.func the dispatcher calls an Autograd kernel once per level, so at each call there is a single level to record; torch
+// must be told, since it refuses C++ autograd functions there otherwise.
+class SingleLevel {
+ public:
+  SingleLevel() : before_(at::functorch::functorchTLSAccessor() && at::functorch::getSingleLevelAutogradFunctionAllowed()) { allow(true); }
+  ~SingleLevel() { allow(before_); }
+  SingleLevel(const SingleLevel&) = delete;
+  SingleLevel& operator=(const SingleLevel&) = delete;
+
+ private:
+  static void allow(bool allowed) {
+    if (at::functorch::functorchTLSAccessor()) {
+      at::functorch::setSingleLevelAutogradFunctionAllowed(allowed);
+    }
+  }
+  bool before_;
+};
 
 constexpr int64_t kRecurrent = 0;  // in place of a chunk size
 
@@ -72,12 +97,14 @@ class BackwardOnce : public torch::autograd::Function<BackwardOnce> {
 OutputWithNormalizer chunkwise_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                         const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
                                         int64_t chunk_size) {
+  const SingleLevel single_level;
   const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
   return {result[0], result[1], result[2], result[3]};
 }
 
 OutputWithNormalizer recurrent_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                         const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps) {
+  const SingleLevel single_level;
   const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, kRecurrent);
   return {result[0], result[1], result[2], result[3]};
 }
@@ -86,6 +113,7 @@ Gradients chunkwise_backward_autograd(const OptionalTensor& grad_out, const Opti
                                       const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                       const OptionalTensor& initial_S, const OptionalTensor& initial_z, const at::Tensor& out,
                                       const at::Tensor& normalizer, bool normalize, int64_t chunk_size) {
+  const SingleLevel single_level;
   const auto result = BackwardOnce::apply(grad_out, grad_S, grad_z, q, k, v, decay, initial_S, initial_z, out, normalizer, normalize,
                                           chunk_size);
   return {result[0], result[1], result[2], result[3], result[4], result[5]};

@@ -43,7 +43,7 @@ class HybridTransformerLM(CppModule):
         self,
         vocab_size: int,
         embedding_dim: int,
-        layer_pattern: Sequence[Kind],
+        layer_pattern: Sequence[str],
         num_heads: int,
         max_seq_len: int,
         *,
