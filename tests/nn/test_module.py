@@ -179,7 +179,7 @@ def test_functional_call_and_grad():
     for name, p in model.named_parameters():
         torch.testing.assert_close(gradients[name], p.grad)
     with pytest.raises(NotImplementedError, match="second derivative"):
-        torch.func.grad(lambda p: torch.func.grad(loss)(p)["head_bias"].sum())(parameters)
+        torch.func.grad(lambda p: torch.func.grad(loss)(p)["blocks.0.attn.gamma_logit"].sum())(parameters)
     zeros = {name: torch.zeros_like(p) for name, p in parameters.items()}
     before = model(IDS)
     assert not torch.func.functional_call(model, zeros, (IDS,)).any()

@@ -1,129 +1,148 @@
-#include <ATen/FuncTorchTLS.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include "core/check.h"
 #include "ops/linear_attention/internal.h"
 
-// As in ATen/functorch/DynamicLayer.h, which itself includes a header that the wheels don't ship.
-namespace at::functorch {
-TORCH_API void setSingleLevelAutogradFunctionAllowed(bool allowed);
-TORCH_API bool getSingleLevelAutogradFunctionAllowed();
-}  // namespace at::functorch
-
+// Autograd nodes, as torch's own ops have them. torch::autograd::Function would make such a node too, but refuses to work under torch.func.
 namespace g2c::ops::detail {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
+using torch::autograd::collect_next_edges;
+using torch::autograd::compute_requires_grad;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::set_history;
 using torch::autograd::variable_list;
 
-at::Tensor undefined_if_absent(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
+// Nodes are held by std::shared_ptr or c10::intrusive_ptr, depending on torch's version.
+using NodePointer = decltype(torch::autograd::Edge::function);
 
-OptionalTensor absent_if_undefined(const at::Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+template <typename T, typename Pointer = NodePointer>
+auto make_node() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+    return std::make_shared<T>();
+  } else {
+    return c10::make_intrusive<T>();
+  }
 }
 
-// Under torch.func the dispatcher calls an Autograd kernel once per level, so at each call there is a single level to record; torch
-// must be told, since it refuses C++ autograd functions there otherwise.
-class SingleLevel {
- public:
-  SingleLevel() : before_(at::functorch::functorchTLSAccessor() && at::functorch::getSingleLevelAutogradFunctionAllowed()) { allow(true); }
-  ~SingleLevel() { allow(before_); }
-  SingleLevel(const SingleLevel&) = delete;
-  SingleLevel& operator=(const SingleLevel&) = delete;
-
- private:
-  static void allow(bool allowed) {
-    if (at::functorch::functorchTLSAccessor()) {
-      at::functorch::setSingleLevelAutogradFunctionAllowed(allowed);
-    }
+template <typename T, typename Pointer = NodePointer>
+Pointer pointer_to(T& node) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+    return node.shared_from_this();
+  } else {
+    return Pointer::reclaim_copy(&node);
   }
-  bool before_;
-};
+}
 
 constexpr int64_t kRecurrent = 0;  // in place of a chunk size
 
-// Chunkwise and recurrent form share the backward pass: what it needs of the forward pass is the same in both.
-class SequenceFunction : public torch::autograd::Function<SequenceFunction> {
- public:
-  static variable_list forward(AutogradContext* ctx, const Variable& q, const Variable& k, const Variable& v, const Variable& decay,
-                               const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
-                               int64_t chunk_size) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, S, z, normalizer] = chunk_size == kRecurrent
-                                       ? recurrent_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps)
-                                       : chunkwise_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
-    ctx->save_for_backward({q, k, v, decay, undefined_if_absent(initial_S), undefined_if_absent(initial_z), out, normalizer});
-    ctx->saved_data["normalize"] = normalize;
-    ctx->saved_data["chunk_size"] = chunk_size == kRecurrent ? kDefaultChunkSize : chunk_size;
-    ctx->mark_non_differentiable({normalizer});
-    ctx->set_materialize_grads(false);
-    return {out, S, z, normalizer};
+at::Tensor undefined_if_absent(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
+
+OptionalTensor absent_if_undefined(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
+
+// The backward pass of the chunkwise and the recurrent form: what it needs of the forward pass is the same in both.
+struct SequenceBackward : public Node {
+  variable_list apply(variable_list&& grads) override {
+    const auto self = pointer_to(*this);
+    const auto initial_S = absent_if_undefined(S.unpack());
+    auto [dq, dk, dv, ddecay, dS, dz] = chunkwise_backward_op().call(
+        absent_if_undefined(grads[0]), absent_if_undefined(grads[1]), absent_if_undefined(grads[2]), q.unpack(), k.unpack(), v.unpack(),
+        decay.unpack(), initial_S, absent_if_undefined(z.unpack()), out.unpack(self), normalizer.unpack(self), normalize, chunk_size);
+    if (!initial_S) {
+      return {dq, dk, dv, ddecay, at::Tensor(), at::Tensor()};
+    }
+    return {dq, dk, dv, ddecay, dS, dz};
+  }
+  std::string name() const override { return "LinearAttentionBackward"; }
+  void release_variables() override {
+    for (auto* saved : {&q, &k, &v, &decay, &S, &z, &out, &normalizer}) {
+      saved->reset_data();
+    }
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const auto initial_S = absent_if_undefined(saved[4]);
-    auto [q, k, v, decay, S, z] = chunkwise_backward_op().call(
-        absent_if_undefined(grads[0]), absent_if_undefined(grads[1]), absent_if_undefined(grads[2]), saved[0], saved[1], saved[2],
-        saved[3], initial_S, absent_if_undefined(saved[5]), saved[6], saved[7], ctx->saved_data["normalize"].toBool(),
-        ctx->saved_data["chunk_size"].toInt());
-    if (!initial_S) {
-      S = z = at::Tensor();
-    }
-    return {q, k, v, decay, S, z, Variable(), Variable(), Variable()};
-  }
+  SavedVariable q, k, v, decay, S, z, out, normalizer;
+  bool normalize = true;
+  int64_t chunk_size = kDefaultChunkSize;
 };
 
 // The gradients carry this node, so that differentiating them again fails with a sentence instead of a wrong number.
-class BackwardOnce : public torch::autograd::Function<BackwardOnce> {
- public:
-  static variable_list forward(AutogradContext*, const OptionalTensor& grad_out, const OptionalTensor& grad_S,
-                               const OptionalTensor& grad_z, const Variable& q, const Variable& k, const Variable& v,
-                               const Variable& decay, const OptionalTensor& initial_S, const OptionalTensor& initial_z,
-                               const Variable& out, const Variable& normalizer, bool normalize, int64_t chunk_size) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    auto [dq, dk, dv, ddecay, dS, dz] = chunkwise_backward_op().call(grad_out, grad_S, grad_z, q, k, v, decay, initial_S, initial_z, out,
-                                                                     normalizer, normalize, chunk_size);
-    return {dq, dk, dv, ddecay, dS, dz};
-  }
-
-  static variable_list backward(AutogradContext*, const variable_list&) {
+struct NoSecondDerivative : public Node {
+  variable_list apply(variable_list&&) override {
     G2C_CHECK_IMPLEMENTED(false, "linear_attention: the chunkwise and recurrent forms have no second derivative; form='parallel' has");
   }
+  std::string name() const override { return "LinearAttentionNoSecondDerivative"; }
 };
 
-OutputWithNormalizer chunkwise_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
-                                        const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
-                                        int64_t chunk_size) {
-  const SingleLevel single_level;
-  const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
-  return {result[0], result[1], result[2], result[3]};
+OutputWithNormalizer sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                              const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
+                              int64_t chunk_size) {
+  const auto S_0 = undefined_if_absent(initial_S);
+  const auto z_0 = undefined_if_absent(initial_z);
+  decltype(make_node<SequenceBackward>()) node;
+  if (compute_requires_grad(q, k, v, decay, S_0, z_0)) {
+    node = make_node<SequenceBackward>();
+    node->set_next_edges(collect_next_edges(q, k, v, decay, S_0, z_0));
+    const auto save = [](const at::Tensor& x) { return SavedVariable(x, /*is_output=*/false); };
+    node->q = save(q);
+    node->k = save(k);
+    node->v = save(v);
+    node->decay = save(decay);
+    node->S = save(S_0);
+    node->z = save(z_0);
+    node->normalize = normalize;
+    node->chunk_size = chunk_size == kRecurrent ? kDefaultChunkSize : chunk_size;
+  }
+  auto [out, S, z, normalizer] = [&] {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return chunk_size == kRecurrent ? recurrent_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps)
+                                    : chunkwise_op().call(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
+  }();
+  if (node) {
+    set_history(variable_list{out, S, z}, node);
+    node->out = SavedVariable(out, /*is_output=*/true);
+    node->normalizer = SavedVariable(normalizer, /*is_output=*/false);
+  }
+  return {out, S, z, normalizer};
 }
 
 OutputWithNormalizer recurrent_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                         const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps) {
-  const SingleLevel single_level;
-  const auto result = SequenceFunction::apply(q, k, v, decay, initial_S, initial_z, normalize, eps, kRecurrent);
-  return {result[0], result[1], result[2], result[3]};
+  return sequence(q, k, v, decay, initial_S, initial_z, normalize, eps, kRecurrent);
+}
+
+OutputWithNormalizer chunkwise_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                                        const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
+                                        int64_t chunk_size) {
+  check_positive("linear_attention_chunkwise", "chunk_size", chunk_size);
+  return sequence(q, k, v, decay, initial_S, initial_z, normalize, eps, chunk_size);
 }
 
 Gradients chunkwise_backward_autograd(const OptionalTensor& grad_out, const OptionalTensor& grad_S, const OptionalTensor& grad_z,
                                       const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                       const OptionalTensor& initial_S, const OptionalTensor& initial_z, const at::Tensor& out,
                                       const at::Tensor& normalizer, bool normalize, int64_t chunk_size) {
-  const SingleLevel single_level;
-  const auto result = BackwardOnce::apply(grad_out, grad_S, grad_z, q, k, v, decay, initial_S, initial_z, out, normalizer, normalize,
-                                          chunk_size);
-  return {result[0], result[1], result[2], result[3], result[4], result[5]};
+  auto result = [&] {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return chunkwise_backward_op().call(grad_out, grad_S, grad_z, q, k, v, decay, initial_S, initial_z, out, normalizer, normalize,
+                                        chunk_size);
+  }();
+  const auto given = [](const auto&... tensors) { return variable_list{undefined_if_absent(tensors)...}; };
+  const auto inputs = given(grad_out, grad_S, grad_z, q, k, v, decay, initial_S, initial_z);
+  if (compute_requires_grad(inputs)) {
+    const NodePointer node = make_node<NoSecondDerivative>();
+    node->set_next_edges(collect_next_edges(inputs));
+    std::apply([&](const auto&... gradients) { set_history(variable_list{gradients...}, node); }, result);
+  }
+  return result;
 }
 
 // A step that autograd watches is a sequence of one token: the same backward pass serves both.
 Output step_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay, const at::Tensor& S,
                      const at::Tensor& z, bool normalize, double eps) {
-  const auto watched = [](const auto&... tensors) { return at::GradMode::is_enabled() && (tensors.requires_grad() || ...); };
-  if (watched(q, k, v, decay, S, z)) {
+  if (compute_requires_grad(q, k, v, decay, S, z)) {
     check_inputs("linear_attention_step", 0, q, k, v, decay, S, z);
     auto [out, S_next, z_next, normalizer] =
         chunkwise_op().call(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), decay, S, z, normalize, eps, /*chunk_size=*/1);
