@@ -1,4 +1,4 @@
-"""Builds the C++ extension through CMake, in a build folder that is kept, so that an edit rebuilds one file."""
+"""Builds the C++ extension through CMake, in a folder that is kept: an edit rebuilds one file."""
 
 import os
 import subprocess
@@ -37,9 +37,7 @@ class CMakeBuild(build_ext):
         try:
             subprocess.run(cmake, check=True, env=environment)
             subprocess.run(["cmake", "--build", str(folder)], check=True, env=environment)
-            subprocess.run(
-                ["cmake", *install, "--prefix", str(package / "g2c")], check=True, env=environment
-            )
+            subprocess.run(["cmake", *install, "--prefix", str(package / "g2c")], check=True, env=environment)
         except FileNotFoundError:
             sys.exit("g2c needs CMake and Ninja: run `pip install cmake ninja`")
         except subprocess.CalledProcessError as error:

@@ -45,9 +45,8 @@ void bind_modules(py::module_& m) {
   Class<nn::LearnedPositionalEmbeddingImpl>(m, "LearnedPositionalEmbedding")
       .def(py::init<int64_t, int64_t>())
       .def("forward", &nn::LearnedPositionalEmbeddingImpl::forward)
-      .def_property_readonly("arguments", [](const nn::LearnedPositionalEmbeddingImpl& self) {
-        return py::make_tuple(self.max_seq_len, self.embedding_dim);
-      });
+      .def_property_readonly(
+          "arguments", [](const nn::LearnedPositionalEmbeddingImpl& self) { return py::make_tuple(self.max_seq_len, self.embedding_dim); });
   Class<nn::FeedForwardImpl>(m, "FeedForward")
       .def(py::init<int64_t, std::optional<int64_t>>())
       .def("forward", &nn::FeedForwardImpl::forward)
@@ -61,22 +60,13 @@ void bind_modules(py::module_& m) {
       .def("init_state", [](const nn::LinearAttentionImpl& self, int64_t batch_size,
                             OptionalDevice device) { return self.init_state(batch_size, device); })
       .def("decay", &nn::LinearAttentionImpl::decay)
-      .def_readonly("embedding_dim", &nn::LinearAttentionImpl::embedding_dim)
-      .def_readonly("num_heads", &nn::LinearAttentionImpl::num_heads)
-      .def_readonly("head_dim", &nn::LinearAttentionImpl::head_dim)
-      .def_readonly("form", &nn::LinearAttentionImpl::form)
-      .def_property_readonly("arguments", [](const nn::LinearAttentionImpl& self) {
-        return py::make_tuple(self.embedding_dim, self.num_heads, self.form);
-      });
+      .def_property_readonly(
+          "arguments", [](const nn::LinearAttentionImpl& self) { return py::make_tuple(self.embedding_dim, self.num_heads, self.form); });
   Class<nn::MultiHeadAttentionImpl>(m, "MultiHeadAttention")
       .def(py::init<int64_t, int64_t, bool>())
       .def("forward", &nn::MultiHeadAttentionImpl::forward)
       .def("attention_weights", &nn::MultiHeadAttentionImpl::attention_weights)
       .def("forward_cached", &nn::MultiHeadAttentionImpl::forward_cached)
-      .def_readonly("embedding_dim", &nn::MultiHeadAttentionImpl::embedding_dim)
-      .def_readonly("num_heads", &nn::MultiHeadAttentionImpl::num_heads)
-      .def_readonly("head_dim", &nn::MultiHeadAttentionImpl::head_dim)
-      .def_readonly("causal", &nn::MultiHeadAttentionImpl::causal)
       .def_property_readonly("arguments", [](const nn::MultiHeadAttentionImpl& self) {
         return py::make_tuple(self.embedding_dim, self.num_heads, self.causal);
       });
@@ -87,7 +77,6 @@ void bind_modules(py::module_& m) {
   Class<nn::BlockImpl>(m, "Block")
       .def(py::init<int64_t, int64_t, std::string, std::optional<int64_t>>())
       .def("forward", &nn::BlockImpl::forward)
-      .def_readonly("kind", &nn::BlockImpl::kind)
       .def_property_readonly("arguments", [](const nn::BlockImpl& self) {
         return py::make_tuple(self.embedding_dim, self.num_heads, self.kind, self.hidden_dim);
       });
@@ -99,12 +88,6 @@ void bind_modules(py::module_& m) {
       .def("forward", &HybridTransformerLMImpl::forward)
       .def("init_state", &HybridTransformerLMImpl::init_state)
       .def("forward_step", &HybridTransformerLMImpl::forward_step)
-      .def_readonly("layer_pattern", &HybridTransformerLMImpl::layer_pattern)
-      .def_readonly("max_seq_len", &HybridTransformerLMImpl::max_seq_len)
-      .def_readonly("vocab_size", &HybridTransformerLMImpl::vocab_size)
-      .def_readonly("embedding_dim", &HybridTransformerLMImpl::embedding_dim)
-      .def_readonly("num_heads", &HybridTransformerLMImpl::num_heads)
-      .def_readonly("hidden_dim", &HybridTransformerLMImpl::hidden_dim)
       .def_property_readonly("arguments", [](const HybridTransformerLMImpl& self) {
         return py::make_tuple(self.vocab_size, self.embedding_dim, self.layer_pattern, self.num_heads, self.max_seq_len, self.hidden_dim);
       });

@@ -56,7 +56,8 @@ void check_token_ids(const char* op, const at::Tensor& ids, int64_t dim, int64_t
 void check_features(const char* op, const at::Tensor& x, int64_t dim, int64_t embedding_dim, const at::Tensor& weight) {
   G2C_CHECK_VALUE(x.dim() == dim && x.sym_size(-1) == embedding_dim, "{}: x must have shape {}, D={}, got {}", op,
                   dim == 2 ? "(B, D)" : "(B, T, D)", embedding_dim, shape_of(x));
-  G2C_CHECK_VALUE(x.device() == weight.device(), "{}: x is on {} but the parameters are on {}", op, x.device().str(), weight.device().str());
+  G2C_CHECK_VALUE(x.device() == weight.device(), "{}: x is on {} but the parameters are on {}", op, x.device().str(),
+                  weight.device().str());
   G2C_CHECK_TYPE(x.scalar_type() == weight.scalar_type() || at::autocast::is_autocast_enabled(x.device().type()),
                  "{}: x is {} but the parameters are {}: convert one of them", op, toString(x.scalar_type()),
                  toString(weight.scalar_type()));

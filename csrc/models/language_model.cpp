@@ -56,7 +56,8 @@ torch::Tensor HybridTransformerLMImpl::logits(const torch::Tensor& x) {
 
 torch::Tensor HybridTransformerLMImpl::forward(const torch::Tensor& ids) {
   check_token_ids("HybridTransformerLM", ids, 2, vocab_size);
-  G2C_CHECK_VALUE(ids.size(1) <= max_seq_len, "HybridTransformerLM: ids hold {} tokens, more than max_seq_len={}", ids.size(1), max_seq_len);
+  G2C_CHECK_VALUE(ids.size(1) <= max_seq_len, "HybridTransformerLM: ids hold {} tokens, more than max_seq_len={}", ids.size(1),
+                  max_seq_len);
   auto x = token_embedding(ids) + position_embedding(ids.size(1));  // (B, T, D)
   for (size_t i = 0; i < layer_pattern.size(); ++i) {
     x = block(i).forward(x);
@@ -77,7 +78,8 @@ void HybridTransformerLMImpl::check_state(const HybridState& state, int64_t batc
   constexpr auto kName = "HybridTransformerLM.forward_step";
   G2C_CHECK_VALUE(state.layers.size() == layer_pattern.size(), "{}: the state has {} layers but the model {}", kName, state.layers.size(),
                   layer_pattern.size());
-  G2C_CHECK_VALUE(state.batch_size == batch_size, "{}: the state is for batch size {}, got ids for {}", kName, state.batch_size, batch_size);
+  G2C_CHECK_VALUE(state.batch_size == batch_size, "{}: the state is for batch size {}, got ids for {}", kName, state.batch_size,
+                  batch_size);
   G2C_CHECK_VALUE(state.position < max_seq_len, "{}: the context is full, {} tokens of max_seq_len={}", kName, state.position, max_seq_len);
 }
 
@@ -94,12 +96,12 @@ std::pair<torch::Tensor, HybridState> HybridTransformerLMImpl::forward_step(cons
   return {logits(x), std::move(next)};
 }
 
-TransformerLMImpl::TransformerLMImpl(int64_t vocab_size, int64_t embedding_dim, int64_t num_layers, int64_t num_heads,
-                                     int64_t max_seq_len, std::optional<int64_t> hidden_dim)
-    : HybridTransformerLMImpl(vocab_size, embedding_dim,
-                              (check_positive("TransformerLM", "num_layers", num_layers),
-                               std::vector<std::string>(static_cast<size_t>(num_layers), "full")),
-                              num_heads, max_seq_len, hidden_dim) {}
+TransformerLMImpl::TransformerLMImpl(int64_t vocab_size, int64_t embedding_dim, int64_t num_layers, int64_t num_heads, int64_t max_seq_len,
+                                     std::optional<int64_t> hidden_dim)
+    : HybridTransformerLMImpl(
+          vocab_size, embedding_dim,
+          (check_positive("TransformerLM", "num_layers", num_layers), std::vector<std::string>(static_cast<size_t>(num_layers), "full")),
+          num_heads, max_seq_len, hidden_dim) {}
 
 std::shared_ptr<torch::nn::Module> TransformerLMImpl::clone(const std::optional<torch::Device>& device) const {
   // Cloneable would make the base class of it.

@@ -65,8 +65,8 @@ LayerKVCache& LayerKVCache::append(const at::Tensor& keys, const at::Tensor& val
   }
   check_fits("keys", keys_, keys);
   check_fits("values", values_, values);
-  const bool watched = at::GradMode::is_enabled() &&
-                       (keys.requires_grad() || values.requires_grad() || keys_.requires_grad() || values_.requires_grad());
+  const bool watched =
+      at::GradMode::is_enabled() && (keys.requires_grad() || values.requires_grad() || keys_.requires_grad() || values_.requires_grad());
   if (watched) {
     // Autograd forbids writing into memory that earlier steps still need.
     keys_ = at::cat({keys_, keys}, 2);

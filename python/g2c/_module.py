@@ -13,7 +13,7 @@ then; hooks on the module that you call always fire.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -40,6 +40,10 @@ class CppModule(nn.Module):
     """A `torch.nn.Module` whose parameters and computation live in a C++ module."""
 
     _cpp_type: Any
+    _implementation: Any  # the C++ module; None after unpickling or a deep copy, until it is needed
+    _arguments: tuple[Any, ...]  # what its constructor takes
+    _slots: Any
+    _owners: list[tuple[nn.Module, dict[str, nn.Parameter | None]]]
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
@@ -63,11 +67,12 @@ class CppModule(nn.Module):
         for path, name, tensor in self._slots.items():
             if not path:
                 tensor.__class__ = nn.Parameter
-                self.register_parameter(name, tensor)
+                self.register_parameter(name, cast(nn.Parameter, tensor))
 
     def _connect(self, implementation: Any) -> None:
         """Makes `implementation` the C++ side of this module, and its children those of ours."""
         self._implementation = implementation
+        self._arguments = implementation.arguments
         self._slots = _C.Slots(implementation)
         owners = [self.get_submodule(path) for path, _, _ in self._slots.items()]
         self._owners = [(owner, owner._parameters) for owner in owners]
@@ -77,7 +82,7 @@ class CppModule(nn.Module):
     def _cpp(self) -> Any:
         """The C++ module, with this module's present parameters in it."""
         if self._implementation is None:
-            # After unpickling or a deep copy. Making a module draws random numbers: not ours.
+            # Making a module draws random numbers, which a copy must not take from the stream.
             with torch.random.fork_rng(devices=[]):
                 self._connect(self._cpp_type(*self._arguments))
         self._slots.bind(self._owners)
@@ -85,14 +90,12 @@ class CppModule(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        if self._implementation is not None:
-            state["_arguments"] = self._implementation.arguments
         state["_implementation"] = None
         del state["_slots"], state["_owners"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._slots = None
         self._owners = []
 
@@ -106,13 +109,7 @@ class CppModule(nn.Module):
         super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
-        arguments = self._arguments_now()
-        return ", ".join(repr(argument) for argument in arguments if argument is not None)
-
-    def _arguments_now(self) -> tuple[Any, ...]:
-        implementation = self._implementation
-        arguments = self._arguments if implementation is None else implementation.arguments
-        return tuple(arguments)
+        return ", ".join(repr(argument) for argument in self._arguments if argument is not None)
 
 
 def _mirror_child(implementation: Any) -> nn.Module:

@@ -41,7 +41,9 @@ def parse_pattern(pattern: str | Sequence[str], num_layers: int | None = None) -
     """
     if isinstance(pattern, str) and pattern in _KINDS.values():
         if num_layers is None:
-            raise ValueError(f"pattern {pattern!r} needs a number of layers; write it as {pattern[0].upper()!r} times that")
+            raise ValueError(
+                f"pattern {pattern!r} needs a number of layers; write it as {pattern[0].upper()!r} times that"
+            )
         return [pattern] * num_layers
     kinds = _expand(pattern) if isinstance(pattern, str) else list(pattern)
     unknown = [kind for kind in kinds if kind not in _KINDS.values()]

@@ -29,9 +29,7 @@ TEST(HybridTransformerLM, TrainsInCpp) {
   torch::manual_seed(0);
   HybridTransformerLM model(20, 16, kPattern, 2, 12);
   const auto ids = torch::randint(20, {4, 13}, torch::kLong);
-  const auto loss = [&] {
-    return torch::cross_entropy_loss(model(ids.narrow(1, 0, 12)).flatten(0, 1), ids.narrow(1, 1, 12).flatten());
-  };
+  const auto loss = [&] { return torch::cross_entropy_loss(model(ids.narrow(1, 0, 12)).flatten(0, 1), ids.narrow(1, 1, 12).flatten()); };
   const auto before = loss().item<double>();
   for (int step = 0; step < 20; ++step) {
     model->zero_grad();

@@ -5,7 +5,6 @@ import pickle
 
 import pytest
 import torch
-
 from g2c.attention import MultiHeadAttention
 from g2c.linear_attention import HybridTransformerLM
 from g2c.transformer import KVCache, LayerKVCache, TransformerLM
@@ -50,7 +49,9 @@ def test_gradients_through_steps_equal_those_through_forward():
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("keep", [lambda s: s, copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+@pytest.mark.parametrize(
+    "keep", [lambda s: s, copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))]
+)
 def test_going_back_to_a_kept_state_gives_the_same_bits(pattern, keep):
     model = make(pattern)
     first, one, other = (torch.randint(0, 30, (2, n)) for n in (70, 9, 5))

@@ -1,5 +1,4 @@
 import pytest
-
 from g2c import storylm
 from g2c.transformer import TransformerLM
 

@@ -6,12 +6,11 @@ import pickle
 
 import pytest
 import torch
-from torch import nn
-
 from g2c.attention import MultiHeadAttention
 from g2c.embeddings import LearnedPositionalEmbedding, TokenEmbedding
 from g2c.linear_attention import HybridBlock, HybridTransformerLM, LinearAttention
 from g2c.transformer import Block, FeedForward, LayerNorm, TransformerLM
+from torch import nn
 
 PATTERN = ["linear", "full"]
 
@@ -100,7 +99,9 @@ def test_dtype_and_meta_device(name):
     assert all(p.dtype == torch.float64 for p in module.parameters())
     assert module(x.double() if is_float else x).dtype == torch.float64
     module.to("meta")
-    assert module(x.double().to("meta") if is_float else x.to("meta") if isinstance(x, torch.Tensor) else x).is_meta
+    assert module(
+        x.double().to("meta") if is_float else x.to("meta") if isinstance(x, torch.Tensor) else x
+    ).is_meta
 
 
 @every_module
@@ -137,7 +138,9 @@ def test_children_are_live_parts_of_the_whole():
     attention = model.blocks[0].attn
     assert isinstance(attention, LinearAttention) and isinstance(model.blocks[1].attn, MultiHeadAttention)
     projected = attention.q_proj(X)
-    torch.testing.assert_close(projected, nn.functional.linear(X, attention.q_proj.weight, attention.q_proj.bias))
+    torch.testing.assert_close(
+        projected, nn.functional.linear(X, attention.q_proj.weight, attention.q_proj.bias)
+    )
     # The whole, put together from its parts.
     x = model.token_embedding(IDS) + model.position_embedding(7)
     for block in model.blocks:
@@ -245,8 +248,16 @@ BAD = {
     "zero heads": (lambda: LinearAttention(16, 0), ValueError, "num_heads=0"),
     "negative size": (lambda: MultiHeadAttention(-4, 2), ValueError, "embedding_dim=-4"),
     "form": (lambda: LinearAttention(16, 2, form="fast"), ValueError, "chunkwise"),
-    "state shape": (lambda: LinearAttention(16, 2).step(X[:, 0], LinearAttention(16, 4).init_state(2)), ValueError, "state"),
-    "state batch": (lambda: LinearAttention(16, 2).step(X[:, 0], LinearAttention(16, 2).init_state(3)), ValueError, "state"),
+    "state shape": (
+        lambda: LinearAttention(16, 2).step(X[:, 0], LinearAttention(16, 4).init_state(2)),
+        ValueError,
+        "state",
+    ),
+    "state batch": (
+        lambda: LinearAttention(16, 2).step(X[:, 0], LinearAttention(16, 2).init_state(3)),
+        ValueError,
+        "state",
+    ),
     "ids high": (lambda: make_model()(IDS + 20), ValueError, "20"),
     "ids negative": (lambda: make_model()(IDS - 20), ValueError, "-"),
     "ids dtype": (lambda: make_model()(IDS.int()), TypeError, "int64"),

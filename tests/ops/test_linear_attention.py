@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-
 from g2c.ops import linear_attention, linear_attention_step
+
 from tests.reference import relative_error, token_loop
 
 FORMS = ["parallel", "chunkwise", "recurrent"]
@@ -51,15 +51,18 @@ def compare(form, inputs, output_bound, gradient_bound, **options):
     # (name, dimension of the heads)
     results = [("out", 2), ("S", 1), ("z", 1)]
     leaves = [("q", 2), ("k", 2), ("v", 2), ("decay", 0), ("S", 1), ("z", 1)][: len(inputs)]
-    checks = zip(results, outputs, expected, strict=True), zip(leaves, gradients, expected_gradients, strict=True)
+    checks = (
+        zip(results, outputs, expected, strict=True),
+        zip(leaves, gradients, expected_gradients, strict=True),
+    )
     one_token = inputs[0].shape[1] == 1
     for bound, group in zip((output_bound, gradient_bound), checks, strict=True):
         for (name, dim), actual, wanted in group:
             assert actual.shape == wanted.shape, name
             for gamma, a, b in zip(inputs[3], actual.unbind(dim), wanted.unbind(dim), strict=True):
                 allowed = bound(gamma) if callable(bound) else bound
-                # Where a query reaches hardly more than one token, out is its value whatever q: the terms of dq, of size 1, cancel to
-                # about eps, and the rounding of those terms is what can be asked for.
+                # Where a query reaches hardly more than one token, out is its value whatever q: the
+                # terms of dq, of size 1, cancel to about eps, and only their rounding can be bounded.
                 floor = 1.0 if name == "q" and (one_token or gamma < 1e-3) else 0.0
                 assert relative_error(a, b, floor) <= allowed, (name, gamma.item())
 

@@ -39,12 +39,8 @@ at::Tensor feature_map(const at::Tensor& x) {
 
 at::Tensor feature_map_slope(const at::Tensor& x, const at::Tensor& phi) { return at::where(x < 0, phi, at::ones_like(phi)); }
 
-TORCH_LIBRARY_FRAGMENT(g2c, m) {
-  m.def("feature_map(Tensor x) -> Tensor");
-}
+TORCH_LIBRARY_FRAGMENT(g2c, m) { m.def("feature_map(Tensor x) -> Tensor"); }
 
-TORCH_LIBRARY_IMPL(g2c, CompositeImplicitAutograd, m) {
-  m.impl("feature_map", TORCH_FN(feature_map_any));
-}
+TORCH_LIBRARY_IMPL(g2c, CompositeImplicitAutograd, m) { m.impl("feature_map", TORCH_FN(feature_map_any)); }
 
 }  // namespace g2c::ops

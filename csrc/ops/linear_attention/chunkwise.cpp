@@ -64,9 +64,9 @@ OutputWithNormalizer chunkwise(const at::Tensor& q, const at::Tensor& k, const a
   auto normalizer = at::empty({q.size(0), q.size(1), q.size(2), 1}, q.options().dtype(type));
   for (const auto& run : runs_of(q.size(1), chunk_size)) {
     const DecayPowers powers(gamma, run.chunk, /*derivative=*/false);
-    const auto phi_q = feature_map(chunks_of(q, run).to(type));   // (B, H, N, C, dk)
-    const auto phi_k = feature_map(chunks_of(k, run).to(type));   // (B, H, N, C, dk)
-    const auto values = with_ones(chunks_of(v, run).to(type));    // (B, H, N, C, dv + 1)
+    const auto phi_q = feature_map(chunks_of(q, run).to(type));  // (B, H, N, C, dk)
+    const auto phi_k = feature_map(chunks_of(k, run).to(type));  // (B, H, N, C, dk)
+    const auto values = with_ones(chunks_of(v, run).to(type));   // (B, H, N, C, dv + 1)
     const auto before = states_before(phi_k, values, powers, state);
     auto read = at::matmul(phi_q, before).mul_(powers.from_start);
     read += at::matmul(at::matmul(phi_q, phi_k.transpose(-1, -2)).mul_(powers.within), values);
@@ -130,10 +130,10 @@ Gradients chunkwise_backward(const OptionalTensor& grad_out, const OptionalTenso
       R = R * powers.whole + from_reads.select(2, n);
     }
 
-    const auto scores = at::matmul(phi_q, phi_k.transpose(-1, -2));       // (B, H, N, C, C), rows t, columns i
-    const auto value_scores = at::matmul(w, u.transpose(-1, -2));         // w_t . u_i
-    const auto from_before = at::matmul(w, before.transpose(-1, -2));     // S w_t
-    const auto from_after = at::matmul(u, after.transpose(-1, -2));       // R u_i
+    const auto scores = at::matmul(phi_q, phi_k.transpose(-1, -2));    // (B, H, N, C, C), rows t, columns i
+    const auto value_scores = at::matmul(w, u.transpose(-1, -2));      // w_t . u_i
+    const auto from_before = at::matmul(w, before.transpose(-1, -2));  // S w_t
+    const auto from_after = at::matmul(u, after.transpose(-1, -2));    // R u_i
     const auto decayed = value_scores * powers.within;
     const auto d_phi_q = at::matmul(decayed, phi_k) + from_before * powers.from_start;
     const auto d_phi_k = at::matmul(decayed.transpose(-1, -2), phi_q) + from_after * powers.to_end;

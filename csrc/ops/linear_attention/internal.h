@@ -15,18 +15,17 @@ namespace g2c::ops::detail {
 constexpr int64_t kDefaultChunkSize = 64;
 
 using OptionalTensor = std::optional<at::Tensor>;
-using Output = std::tuple<at::Tensor, at::Tensor, at::Tensor>;                          // out, S, z
-using OutputWithNormalizer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // out, S, z, phi(q_t) . z_t + eps
+using Output = std::tuple<at::Tensor, at::Tensor, at::Tensor>;                                         // out, S, z
+using OutputWithNormalizer = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;               // out, S, z, phi(q_t) . z_t + eps
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // q, k, v, decay, S, z
 
 using ParallelSchema = Output(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                               const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps);
 using RecurrentSchema = OutputWithNormalizer(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
-                                             const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize,
-                                             double eps);
+                                             const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps);
 using ChunkwiseSchema = OutputWithNormalizer(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
-                                             const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize,
-                                             double eps, int64_t chunk_size);
+                                             const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
+                                             int64_t chunk_size);
 using BackwardSchema = Gradients(const OptionalTensor& grad_out, const OptionalTensor& grad_S, const OptionalTensor& grad_z,
                                  const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                  const OptionalTensor& initial_S, const OptionalTensor& initial_z, const at::Tensor& out,
@@ -46,13 +45,13 @@ c10::TypedOperatorHandle<BackwardSchema> chunkwise_backward_op();
 c10::TypedOperatorHandle<StepSchema> step_op();
 
 // Shapes, dtypes, devices and the range of decay. `time_dims` is 1 for sequences (B, T, H, d) and 0 for single tokens (B, H, d).
-void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  const at::Tensor& decay, const OptionalTensor& S, const OptionalTensor& z);
+void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                  const OptionalTensor& S, const OptionalTensor& z);
 
 // The normaliser is what a value column of ones would collect, so every form works on values (v, 1) and states (S, z) of width dv + 1.
-at::Tensor with_ones(const at::Tensor& v);                                  // (..., dv) -> (..., dv + 1)
-at::Tensor join_state(const at::Tensor& S, const at::Tensor& z);            // -> (B, H, dk, dv + 1)
-RecurrentState split_state(const at::Tensor& joined);                       // its inverse, in memory of their own
+at::Tensor with_ones(const at::Tensor& v);                        // (..., dv) -> (..., dv + 1)
+at::Tensor join_state(const at::Tensor& S, const at::Tensor& z);  // -> (B, H, dk, dv + 1)
+RecurrentState split_state(const at::Tensor& joined);             // its inverse, in memory of their own
 at::Tensor joined_or_zeros(const OptionalTensor& S, const OptionalTensor& z, const at::Tensor& k, const at::Tensor& v);
 
 // Powers of the decay for one chunk of C tokens, and their derivatives n decay^(n-1) if asked for. Exponents are never negative, and

@@ -38,8 +38,8 @@ c10::TypedOperatorHandle<StepSchema> step_op() {
   return op;
 }
 
-void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  const at::Tensor& decay, const OptionalTensor& S, const OptionalTensor& z) {
+void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                  const OptionalTensor& S, const OptionalTensor& z) {
   const int64_t dims = 3 + time_dims;
   const char* layout = time_dims == 1 ? "(B, T, H, d)" : "(B, H, d)";
   const auto same_lead = [&](const at::Tensor& a) {
@@ -59,8 +59,8 @@ void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const 
   G2C_CHECK_TYPE(at::isFloatingType(q.scalar_type()), "{}: q must be floating point, got {}", op, toString(q.scalar_type()));
   G2C_CHECK_TYPE(at::isFloatingType(decay.scalar_type()), "{}: decay must be floating point, got {}", op, toString(decay.scalar_type()));
   const auto check_like_q = [&](const char* name, const at::Tensor& a, at::ScalarType type) {
-    G2C_CHECK_TYPE(a.scalar_type() == type, "{}: {} must be {} since q is {}, got {}", op, name, toString(type),
-                   toString(q.scalar_type()), toString(a.scalar_type()));
+    G2C_CHECK_TYPE(a.scalar_type() == type, "{}: {} must be {} since q is {}, got {}", op, name, toString(type), toString(q.scalar_type()),
+                   toString(a.scalar_type()));
     G2C_CHECK_VALUE(a.device() == q.device(), "{}: {} must be on q's device {}, got {}", op, name, q.device().str(), a.device().str());
   };
   check_like_q("k", k, q.scalar_type());
@@ -147,8 +147,8 @@ std::tuple<at::Tensor, RecurrentState> linear_attention(const at::Tensor& q, con
     auto [out, final_S, final_z, normalizer] = detail::recurrent_op().call(q, k, v, decay, S, z, options.normalize, options.eps);
     return {out, {final_S, final_z}};
   }
-  auto [out, final_S, final_z, normalizer] = detail::chunkwise_op().call(q, k, v, decay, S, z, options.normalize, options.eps,
-                                                                          detail::kDefaultChunkSize);
+  auto [out, final_S, final_z, normalizer] =
+      detail::chunkwise_op().call(q, k, v, decay, S, z, options.normalize, options.eps, detail::kDefaultChunkSize);
   return {out, {final_S, final_z}};
 }
 

@@ -14,16 +14,16 @@ Output parallel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
                 const OptionalTensor& initial_z, bool normalize, double eps) {
   check_inputs("linear_attention_parallel", 1, q, k, v, decay, initial_S, initial_z);
   const auto type = accumulate_type(q.scalar_type());
-  const auto phi_q = feature_map(q.to(type)).transpose(1, 2);           // (B, H, T, dk)
-  const auto phi_k = feature_map(k.to(type)).transpose(1, 2);           // (B, H, T, dk)
-  const auto values = with_ones(v.to(type)).transpose(1, 2);            // (B, H, T, dv + 1)
-  const auto state = joined_or_zeros(initial_S, initial_z, k, v);       // (B, H, dk, dv + 1)
+  const auto phi_q = feature_map(q.to(type)).transpose(1, 2);      // (B, H, T, dk)
+  const auto phi_k = feature_map(k.to(type)).transpose(1, 2);      // (B, H, T, dk)
+  const auto values = with_ones(v.to(type)).transpose(1, 2);       // (B, H, T, dv + 1)
+  const auto state = joined_or_zeros(initial_S, initial_z, k, v);  // (B, H, dk, dv + 1)
   const DecayPowers powers(decay.to(type), q.size(1), /*derivative=*/false);
 
   // A sequence is one chunk here. Each weight is phi(q_t) . phi(k_i) decay^(t - i), and 0 for i > t: the future is masked.
-  const auto weights = at::matmul(phi_q, phi_k.transpose(-1, -2)) * powers.within.squeeze(1);              // (B, H, T, T)
+  const auto weights = at::matmul(phi_q, phi_k.transpose(-1, -2)) * powers.within.squeeze(1);               // (B, H, T, T)
   const auto read = at::matmul(weights, values) + at::matmul(phi_q, state) * powers.from_start.squeeze(1);  // (B, H, T, dv + 1)
-  const auto written = at::matmul((phi_k * powers.to_end.squeeze(1)).transpose(-1, -2), values);           // (B, H, dk, dv + 1)
+  const auto written = at::matmul((phi_k * powers.to_end.squeeze(1)).transpose(-1, -2), values);            // (B, H, dk, dv + 1)
   const auto final_state = split_state(state * powers.whole + written);
 
   const auto dv = v.size(-1);
@@ -36,8 +36,6 @@ Output parallel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(g2c, CompositeImplicitAutograd, m) {
-  m.impl("linear_attention_parallel", TORCH_FN(parallel));
-}
+TORCH_LIBRARY_IMPL(g2c, CompositeImplicitAutograd, m) { m.impl("linear_attention_parallel", TORCH_FN(parallel)); }
 
 }  // namespace g2c::ops::detail

@@ -27,8 +27,7 @@ Output step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const auto type = accumulate_type(q.scalar_type());
   auto S_next = S;
   auto z_next = z;
-  auto [out, divisor] =
-      advance(feature_map(q.to(type)), feature_map(k.to(type)), v.to(type), decay.to(type).unsqueeze(-1), S_next, z_next);
+  auto [out, divisor] = advance(feature_map(q.to(type)), feature_map(k.to(type)), v.to(type), decay.to(type).unsqueeze(-1), S_next, z_next);
   if (normalize) {
     out.div_(divisor.add_(eps).unsqueeze(-1));
   }

@@ -23,11 +23,11 @@ class MultiHeadAttention(CppModule):
 
     @property
     def embedding_dim(self) -> int:
-        return self._arguments_now()[0]
+        return self._arguments[0]
 
     @property
     def num_heads(self) -> int:
-        return self._arguments_now()[1]
+        return self._arguments[1]
 
     @property
     def head_dim(self) -> int:
@@ -35,7 +35,7 @@ class MultiHeadAttention(CppModule):
 
     @property
     def causal(self) -> bool:
-        return self._arguments_now()[2]
+        return self._arguments[2]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -45,9 +45,7 @@ class MultiHeadAttention(CppModule):
         """(B, T, D) -> (B, H, T, T); row t is a distribution over the tokens it attends to."""
         return self._cpp.attention_weights(x)
 
-    def forward_cached(
-        self, x: torch.Tensor, cache: _C.LayerKVCache
-    ) -> tuple[torch.Tensor, _C.LayerKVCache]:
+    def forward_cached(self, x: torch.Tensor, cache: _C.LayerKVCache) -> tuple[torch.Tensor, _C.LayerKVCache]:
         """One new token that attends to the cache and itself.
 
         x (B, 1, D) -> out (B, 1, D) and a cache that holds the token too; the given one is left

@@ -46,11 +46,11 @@ class LinearAttention(CppModule):
 
     @property
     def embedding_dim(self) -> int:
-        return self._arguments_now()[0]
+        return self._arguments[0]
 
     @property
     def num_heads(self) -> int:
-        return self._arguments_now()[1]
+        return self._arguments[1]
 
     @property
     def head_dim(self) -> int:
@@ -58,7 +58,7 @@ class LinearAttention(CppModule):
 
     @property
     def form(self) -> Form | None:
-        return self._arguments_now()[2]
+        return self._arguments[2]
 
     @property
     def decay(self) -> torch.Tensor:
@@ -70,7 +70,9 @@ class LinearAttention(CppModule):
         return self._cpp.forward(x)
 
     def step(
-        self, x_t: torch.Tensor, state: RecurrentState | tuple[torch.Tensor, torch.Tensor] | None = None
+        self,
+        x_t: torch.Tensor,
+        state: RecurrentState | tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, RecurrentState]:
         """One token: x_t (B, D) and the state before it -> out (B, D) and the state after it.
 

@@ -49,21 +49,19 @@ class HybridTransformerLM(CppModule):
         *,
         hidden_dim: int | None = None,
     ) -> None:
-        super().__init__(
-            vocab_size, embedding_dim, list(layer_pattern), num_heads, max_seq_len, hidden_dim
-        )
+        super().__init__(vocab_size, embedding_dim, list(layer_pattern), num_heads, max_seq_len, hidden_dim)
 
     @property
     def vocab_size(self) -> int:
-        return self._arguments_now()[0]
+        return self._arguments[0]
 
     @property
     def embedding_dim(self) -> int:
-        return self._arguments_now()[1]
+        return self._arguments[1]
 
     @property
     def layer_pattern(self) -> list[Kind]:
-        return list(self._arguments_now()[2])
+        return list(self._arguments[2])
 
     @property
     def num_layers(self) -> int:
@@ -71,11 +69,11 @@ class HybridTransformerLM(CppModule):
 
     @property
     def num_heads(self) -> int:
-        return self._arguments_now()[3]
+        return self._arguments[3]
 
     @property
     def max_seq_len(self) -> int:
-        return self._arguments_now()[4]
+        return self._arguments[4]
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """(B, T) int64 -> logits (B, T, V).
@@ -88,9 +86,7 @@ class HybridTransformerLM(CppModule):
         """The state before the first token: (S, z) per linear layer, a KV cache per full one."""
         return self._cpp.init_state(batch_size, None if device is None else torch.device(device))
 
-    def forward_step(
-        self, ids: torch.Tensor, state: HybridState
-    ) -> tuple[torch.Tensor, HybridState]:
+    def forward_step(self, ids: torch.Tensor, state: HybridState) -> tuple[torch.Tensor, HybridState]:
         """One token per row: ids (B,) -> logits (B, V) and the state after it.
 
         The given state is left as it is and can be gone on from again. Raises ValueError for a

@@ -54,7 +54,7 @@ class Block(CppModule):
     @property
     def kind(self) -> str:
         """ "full" or "linear": what `attn` is."""
-        return self._arguments_now()[2]
+        return self._arguments[2]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -82,23 +82,23 @@ class TransformerLM(CppModule):
 
     @property
     def vocab_size(self) -> int:
-        return self._arguments_now()[0]
+        return self._arguments[0]
 
     @property
     def embedding_dim(self) -> int:
-        return self._arguments_now()[1]
+        return self._arguments[1]
 
     @property
     def num_layers(self) -> int:
-        return self._arguments_now()[2]
+        return self._arguments[2]
 
     @property
     def num_heads(self) -> int:
-        return self._arguments_now()[3]
+        return self._arguments[3]
 
     @property
     def max_seq_len(self) -> int:
-        return self._arguments_now()[4]
+        return self._arguments[4]
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
         """(B, T) int64 -> logits (B, T, V).
