@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 import torch
+
 from g2c import storylm
 from g2c.artifacts import load_tokenized_corpus_artifact
 from g2c.artifacts.files import replacing

@@ -20,7 +20,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from g2c.ops import linear_attention
-
 from tests.reference import relative_error, token_loop
 
 LENGTHS = [4096, 8192, 16384, 32768, 65536]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from g2c.attention import MultiHeadAttention
 from g2c.linear_attention import (
     HybridBlock,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from g2c.linear_attention import HybridTransformerLM
 from g2c.memory import StackBill, bill, format_bytes, stack_bill
 from g2c.transformer import TransformerLM

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from g2c import recall
 from g2c.recall import Accuracy, RecallConfig, RecallResult, make_rows, wilson
 

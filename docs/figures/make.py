@@ -125,21 +125,15 @@ def two_forms() -> Figure:
         for column in range(row + 1):
             shade = f"{int(40 + 190 * 0.86 ** (row - column)):02x}"
             axes.add_patch(
-                Rectangle(
-                    (3.5 + column * cell, y - cell), cell, cell, facecolor=ORANGE + shade, lw=0
-                )
+                Rectangle((3.5 + column * cell, y - cell), cell, cell, facecolor=ORANGE + shade, lw=0)
             )
             if row // 4 == column // 4:
                 axes.add_patch(
-                    Rectangle(
-                        (31.5 + column * cell, y - cell), cell, cell, facecolor=GREEN + shade, lw=0
-                    )
+                    Rectangle((31.5 + column * cell, y - cell), cell, cell, facecolor=GREEN + shade, lw=0)
                 )
     for left in (3.5, 31.5):
         axes.add_patch(
-            Rectangle(
-                (left, 32 - size * cell), size * cell, size * cell, fill=False, ec=FAINT, lw=0.8
-            )
+            Rectangle((left, 32 - size * cell), size * cell, size * cell, fill=False, ec=FAINT, lw=0.8)
         )
     for chunk in range(2):
         x, y = 31.5 + 4 * cell * (chunk + 1), 32 - 4 * cell * (chunk + 1)
@@ -156,9 +150,7 @@ def two_forms() -> Figure:
         if token < 4:
             arrow(axes, (70, y - 1.5), (70, y - 3.1), BLUE)
     label(axes, 14, 9.2, "key i →", color=FAINT, fontsize=8.5)
-    axes.text(
-        1.8, 21.5, "query t →", color=FAINT, fontsize=8.5, rotation=-90, ha="center", va="center"
-    )
+    axes.text(1.8, 21.5, "query t →", color=FAINT, fontsize=8.5, rotation=-90, ha="center", va="center")
     return figure
 
 
@@ -202,9 +194,7 @@ def decay_curves() -> Figure:
     for gamma, colour in ((1.0, INK), (0.999, VIOLET), (0.99, BLUE), (0.97, GREEN), (0.9, ORANGE)):
         half = math.inf if gamma == 1 else math.log(2) / -math.log(gamma)
         name = "never" if half == math.inf else f"half after {half:.0f}"
-        axes.plot(
-            ages, [gamma**n for n in ages], color=colour, lw=2, label=f"γ = {gamma:g}: {name}"
-        )
+        axes.plot(ages, [gamma**n for n in ages], color=colour, lw=2, label=f"γ = {gamma:g}: {name}")
         if half <= 400:
             axes.plot([half], [0.5], "o", color=colour)
     axes.axhline(0.5, color=FAINT, lw=0.8, ls=":")
@@ -259,13 +249,9 @@ def hybrid_stack() -> Figure:
         for x, tokens in ((31, 10), (50, 50)):
             if full:
                 for token in range(tokens):
-                    axes.add_patch(
-                        Rectangle((x + token * 0.5, y + 0.3), 0.34, 2.5, facecolor=ORANGE, lw=0)
-                    )
+                    axes.add_patch(Rectangle((x + token * 0.5, y + 0.3), 0.34, 2.5, facecolor=ORANGE, lw=0))
             else:
-                axes.add_patch(
-                    Rectangle((x, y + 0.3), 2.5, 2.5, facecolor=BLUE + "aa", edgecolor=BLUE, lw=1)
-                )
+                axes.add_patch(Rectangle((x, y + 0.3), 2.5, 2.5, facecolor=BLUE + "aa", edgecolor=BLUE, lw=1))
     arrow(axes, (3.4, 2.5), (3.4, 35), FAINT)
     label(axes, 57, 8.2, "(S, z): the same size for ever", ha="left", color=BLUE, fontsize=9)
     label(axes, 57, 24.3, "(S, z)", ha="left", color=BLUE, fontsize=9)

@@ -11,7 +11,6 @@ from g2c.linear_attention.state import RecurrentState
 EPS: float
 
 _Pair = RecurrentState | tuple[Tensor, Tensor]
-_LayerState = RecurrentState | LayerKVCache
 
 def children(module: object) -> list[tuple[str, object]]: ...
 def split_heads(x: Tensor, num_heads: int) -> Tensor: ...
@@ -51,6 +50,8 @@ class KVCache:
     def layers(self) -> list[LayerKVCache]: ...
     def __copy__(self) -> KVCache: ...
     def __deepcopy__(self, memo: dict[int, object]) -> KVCache: ...
+
+_LayerState = RecurrentState | LayerKVCache
 
 class HybridState:
     """All that a hybrid language model remembers: a state per layer, and the position."""

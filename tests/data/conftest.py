@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from g2c.artifacts import embedded
 from g2c.artifacts.build import CorpusPlan, build_corpus
 from g2c.artifacts.corpus import load_tokenized_corpus_artifact
@@ -52,9 +53,7 @@ def make_corpus(story_file: Path, tokenizer: StoryTokenizer):
         tokenizer.save(folder / "tokenizer.json")
         write_json(folder / "metadata.json", {"digest": tokenizer.digest})
         held_out = TextSource(validation, validation.name) if validation else None
-        plan = CorpusPlan(
-            name, folder.name, f"--from {path}", TextSource(path, path.name), held_out
-        )
+        plan = CorpusPlan(name, folder.name, f"--from {path}", TextSource(path, path.name), held_out)
         build_corpus(plan, tokenizer)
         return load_tokenized_corpus_artifact(name)
 

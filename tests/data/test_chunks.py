@@ -4,6 +4,7 @@ import collections
 
 import pytest
 import torch
+
 from g2c.artifacts import ChunkedIds
 
 
@@ -40,8 +41,7 @@ def test_every_window_inside_a_chunk_is_drawn_alike_and_no_other(context):
 def test_draws_follow_the_generator():
     ids = chunked(1000, 50, [0, 500, 250])
     first, second, third = (
-        ids.sample_starts(20, 8, generator=torch.Generator().manual_seed(seed)).tolist()
-        for seed in (3, 3, 4)
+        ids.sample_starts(20, 8, generator=torch.Generator().manual_seed(seed)).tolist() for seed in (3, 3, 4)
     )
     assert first == second != third
     assert ids.sample_starts(0, 8).shape == (0,)

@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+
 from g2c.artifacts import (
     ChunkedIds,
     available_corpora,
@@ -39,9 +40,7 @@ def test_validation_text(make_corpus, tmp_path):
     path = tmp_path / "held-out.txt"
     path.write_text("A dog sat.\n<|endoftext|>\nA cat ran.", encoding="utf-8")
     corpus = make_corpus(validation=path)
-    assert corpus.tokenizer.decode(corpus.validation) == (
-        "A dog sat.<|endoftext|>A cat ran.<|endoftext|>"
-    )
+    assert corpus.tokenizer.decode(corpus.validation) == ("A dog sat.<|endoftext|>A cat ran.<|endoftext|>")
     assert corpus.validation_num_bytes == 20 + 2 * 15 == corpus.count_bytes(corpus.validation)
 
 
@@ -153,9 +152,7 @@ def damages(corpus, tokenizer_folder):
         return lambda: spoil(corpus / "metadata.json", lambda fields: fields.update({name: value}))
 
     def of_text(name, value):
-        return lambda: spoil(
-            corpus / "metadata.json", lambda fields: fields["text"].update({name: value})
-        )
+        return lambda: spoil(corpus / "metadata.json", lambda fields: fields["text"].update({name: value}))
 
     def truncated():
         path = corpus / "tokens.bin"
@@ -177,9 +174,7 @@ def damages(corpus, tokenizer_folder):
         "tokens.bin holds id 1024, the vocabulary ends at 1024": id_outside,
         "tokens.bin is missing": (corpus / "tokens.bin").unlink,
         "its tokenizer StoryTokenizer-stories has changed": other_tokenizer,
-        "its tokenizer StoryTokenizer-stories is missing": (
-            tokenizer_folder / "tokenizer.json"
-        ).unlink,
+        "its tokenizer StoryTokenizer-stories is missing": (tokenizer_folder / "tokenizer.json").unlink,
         "tokenizer.json: damaged": lambda: (tokenizer_folder / "tokenizer.json").write_text("{"),
         "metadata.json is damaged .*char 1": half_json,
         "metadata.json is damaged .*not of format 1": set_field("format", 2),

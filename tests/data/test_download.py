@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from g2c.artifacts import download as download_module
 from g2c.artifacts.download import RemoteFile, Unreachable, download
 

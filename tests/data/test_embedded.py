@@ -4,6 +4,7 @@ import re
 from random import Random
 
 import pytest
+
 from g2c.artifacts import embedded
 from g2c.artifacts.embedded import grammar
 from g2c.artifacts.embedded.grammar import Story, finish, plots, rules

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from g2c.artifacts import files
 from g2c.artifacts.files import remove_stale, replacing, sha256_of
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import g2c.artifacts.home as home_module
 import pytest
+
+import g2c.artifacts.home as home_module
 from g2c.artifacts.home import datasets_command, home
 from g2c.artifacts.names import artifact_name, free_name, name_from_file, tokenizer_name
 

@@ -15,6 +15,7 @@ import threading
 import time
 
 import pytest
+
 from g2c.artifacts import (
     best_available_corpus,
     build,
@@ -26,7 +27,6 @@ from g2c.artifacts import (
 )
 from g2c.artifacts.home import corpora_folder, data_folder, home, tokenizers_folder
 from g2c.artifacts.text import StoryReader
-
 from tests.data.test_download import Server
 
 VOCAB = 400
@@ -186,9 +186,7 @@ def test_tiny_takes_the_beginning_and_drops_the_cut_story(hub, story_file, capsy
     assert record.num_bytes + record.dropped_bytes == 200_000
     whole = story_file.read_bytes()[: record.num_bytes].decode()
     assert whole.endswith("\n<|endoftext|>\n")
-    assert corpus.tokenizer.decode(corpus.ids) == whole.replace(
-        "\n<|endoftext|>\n", "<|endoftext|>"
-    )
+    assert corpus.tokenizer.decode(corpus.ids) == whole.replace("\n<|endoftext|>\n", "<|endoftext|>")
     assert load_tokenizer_artifact().digest == corpus.tokenizer.digest
     assert hub.requests == ["bytes=0-199999"]
     before = tree(home())
@@ -223,9 +221,7 @@ def test_tiny_after_full_downloads_nothing_and_gets_the_same_tokenizer(hub):
     assert load_tokenizer_artifact().digest == digest
 
 
-def test_tiny_without_a_network_serves_the_embedded_corpus(
-    no_network, few_embedded_stories, capsys
-):
+def test_tiny_without_a_network_serves_the_embedded_corpus(no_network, few_embedded_stories, capsys):
     assert prepare.main(["--tiny"]) == 0
     output = capsys.readouterr()
     assert output.err.count("\n") == 1
@@ -349,9 +345,7 @@ def test_a_second_command_waits_for_the_first(story_file, capsys):
     (home() / "artifacts").mkdir(parents=True)
     with (home() / "artifacts" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run = threading.Thread(
-            target=prepare.main, args=(["--from", str(story_file), "--name", "own"],)
-        )
+        run = threading.Thread(target=prepare.main, args=(["--from", str(story_file), "--name", "own"],))
         run.start()
         time.sleep(0.3)
         assert run.is_alive() and not corpora_folder().exists()

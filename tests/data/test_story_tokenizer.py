@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+
 from g2c.tokenizer import END_OF_TEXT, StoryTokenizer
 
 
@@ -51,9 +52,7 @@ def test_decode_takes_tensors_and_arrays(tokenizer):
 
 
 def test_encode_batch_equals_encode(tokenizer, story_texts):
-    assert tokenizer.encode_batch(story_texts[:5]) == [
-        tokenizer.encode(text) for text in story_texts[:5]
-    ]
+    assert tokenizer.encode_batch(story_texts[:5]) == [tokenizer.encode(text) for text in story_texts[:5]]
 
 
 def test_bad_input_is_named(tokenizer):

@@ -5,6 +5,7 @@ import hashlib
 import lzma
 
 import pytest
+
 from g2c.artifacts import text as text_module
 from g2c.artifacts.text import StoryReader, TextSource
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from g2c.artifacts import load_tokenized_corpus_artifact, prepare
 from g2c.artifacts.tinystories import PREFIX_BYTES, PREFIX_SHA256
-
 from tests.data.conftest import TINYSTORIES
 
 
@@ -13,9 +13,7 @@ from tests.data.conftest import TINYSTORIES
     not TINYSTORIES.is_dir(), reason="the TinyStories heads are not present beside the repository"
 )
 def test_counts_of_the_real_text(capsys):
-    train, valid = (
-        TINYSTORIES / f"tinystories-v1-{split}-head.txt.xz" for split in ("train", "valid")
-    )
+    train, valid = (TINYSTORIES / f"tinystories-v1-{split}-head.txt.xz" for split in ("train", "valid"))
     assert prepare.main(["--from", str(train), "--validation", str(valid), "--name", "head"]) == 0
     corpus = load_tokenized_corpus_artifact("head")
     record = corpus.metadata.text

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+
 from g2c.attention import MultiHeadAttention
 from g2c.linear_attention import HybridTransformerLM
 from g2c.transformer import KVCache, LayerKVCache, TransformerLM

@@ -1,4 +1,5 @@
 import pytest
+
 from g2c import storylm
 from g2c.transformer import TransformerLM
 

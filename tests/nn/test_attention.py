@@ -1,7 +1,7 @@
 import torch
+
 from g2c.attention import MultiHeadAttention
 from g2c.linear_attention import LinearAttention, RecurrentState
-
 from tests.reference import relative_error, token_loop
 
 

@@ -6,11 +6,12 @@ import pickle
 
 import pytest
 import torch
+from torch import nn
+
 from g2c.attention import MultiHeadAttention
 from g2c.embeddings import LearnedPositionalEmbedding, TokenEmbedding
 from g2c.linear_attention import HybridBlock, HybridTransformerLM, LinearAttention
 from g2c.transformer import Block, FeedForward, LayerNorm, TransformerLM
-from torch import nn
 
 PATTERN = ["linear", "full"]
 

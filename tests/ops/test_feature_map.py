@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+
 from g2c.linear_attention import feature_map
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

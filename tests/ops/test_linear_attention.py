@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-from g2c.ops import linear_attention, linear_attention_step
 
+from g2c.ops import linear_attention, linear_attention_step
 from tests.reference import relative_error, token_loop
 
 FORMS = ["parallel", "chunkwise", "recurrent"]

@@ -82,6 +82,4 @@ class ChunkedIds:
         return int(self.chunk_lengths().sum())
 
     def __repr__(self) -> str:
-        return (
-            f"ChunkedIds({self.starts.numel()} chunks of {self.chunk_tokens}, {len(self)} tokens)"
-        )
+        return f"ChunkedIds({self.starts.numel()} chunks of {self.chunk_tokens}, {len(self)} tokens)"

@@ -96,9 +96,7 @@ class TokenizedCorpus:
         if chunk_tokens is None:
             cut = int(total * train_fraction)
             if not 0 < cut < total:
-                raise ValueError(
-                    f"train_fraction: {train_fraction} of {total} tokens leaves one side empty"
-                )
+                raise ValueError(f"train_fraction: {train_fraction} of {total} tokens leaves one side empty")
             return CorpusSplit(self.ids[:cut], self.ids[cut:])
         for argument, value in (("chunk_tokens", chunk_tokens), ("seed", seed)):
             if isinstance(value, bool) or not isinstance(value, int):
@@ -280,6 +278,4 @@ def _read_tokenizer(name: str) -> StoryTokenizer:
 
 
 def _damaged(name: str, what: str, arguments: str) -> ValueError:
-    return ValueError(
-        f"corpus {name} is damaged: {what}; mend it with {datasets_command(arguments)}"
-    )
+    return ValueError(f"corpus {name} is damaged: {what}; mend it with {datasets_command(arguments)}")

@@ -44,9 +44,7 @@ class RemoteFile:
     prefix_sha256: str = ""
 
 
-def download(
-    remote: RemoteFile, target: Path, *, attempts: int = 4, retry_seconds: float = 1.0
-) -> None:
+def download(remote: RemoteFile, target: Path, *, attempts: int = 4, retry_seconds: float = 1.0) -> None:
     """Fetch ``remote`` to ``target``. What has come is kept in ``target`` + ``.part`` until whole.
 
     A later call goes on from the part file; a server that ignores ranges is read from the beginning
@@ -71,9 +69,7 @@ def download(
         raise OSError(errno.ENOSPC, message, str(target.parent))
     failures = 0
     label = target.name
-    with tqdm(
-        total=remote.first_bytes, unit="B", unit_scale=True, desc=label, disable=None
-    ) as progress:
+    with tqdm(total=remote.first_bytes, unit="B", unit_scale=True, desc=label, disable=None) as progress:
         while (have := _size(part)) < remote.first_bytes:
             progress.n = have
             try:
@@ -145,9 +141,7 @@ def _check_range(remote: RemoteFile, have: int, header: str) -> None:
 
 
 def _wrong_size(remote: RemoteFile, size: int) -> ValueError:
-    return ValueError(
-        f"{remote.url}: the server's file has {size:,} bytes instead of {remote.total_bytes:,}"
-    )
+    return ValueError(f"{remote.url}: the server's file has {size:,} bytes instead of {remote.total_bytes:,}")
 
 
 def _begins_right(remote: RemoteFile, path: Path) -> bool:

@@ -21,9 +21,7 @@ class KnownCorpus:
 
 FULL = KnownCorpus("StoryLM-tinystories-full-v4096", "storylm-full", "", STORY_TOKENIZER)
 TINY = KnownCorpus("StoryLM-tinystories-100MB-v4096", "storylm-tiny", "--tiny", STORY_TOKENIZER)
-EMBEDDED = KnownCorpus(
-    "StoryLM-embedded-v4096", "embedded", "--embedded", f"{STORY_TOKENIZER}-embedded"
-)
+EMBEDDED = KnownCorpus("StoryLM-embedded-v4096", "embedded", "--embedded", f"{STORY_TOKENIZER}-embedded")
 BEST_FIRST = (FULL, TINY, EMBEDDED)
 
 _FREE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -128,9 +128,7 @@ def prepare_file(path: Path, validation: Path | None, name: str | None) -> Corpu
     remake = f"--from {path.resolve()}"
     if validation:
         remake += f" --validation {validation.resolve()}"
-    plan = CorpusPlan(
-        chosen, tokenizer_name(chosen), f"{remake} --name {chosen}", text, held_out, stamp
-    )
+    plan = CorpusPlan(chosen, tokenizer_name(chosen), f"{remake} --name {chosen}", text, held_out, stamp)
     return _make(plan, build_tokenizer(plan.tokenizer, text))
 
 
@@ -208,15 +206,9 @@ def _parser() -> argparse.ArgumentParser:
         "arguments: all of TinyStories (1.9 GB). A second run finds what is there.",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--tiny", action="store_true", help="the first 100 MB of TinyStories (storylm-tiny)"
-    )
-    which.add_argument(
-        "--embedded", action="store_true", help="the generated stories, without a network"
-    )
-    which.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="a text: plain, .gz or .xz"
-    )
+    which.add_argument("--tiny", action="store_true", help="the first 100 MB of TinyStories (storylm-tiny)")
+    which.add_argument("--embedded", action="store_true", help="the generated stories, without a network")
+    which.add_argument("--from", dest="source", type=Path, metavar="FILE", help="a text: plain, .gz or .xz")
     parser.add_argument(
         "--validation", type=Path, metavar="FILE", help="with --from: a separate validation text"
     )

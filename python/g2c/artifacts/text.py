@@ -60,9 +60,7 @@ class StoryReader:
     file is damaged. ``on_progress`` is called with bytes of the file on disk.
     """
 
-    def __init__(
-        self, source: TextSource, on_progress: Callable[[int], object] | None = None
-    ) -> None:
+    def __init__(self, source: TextSource, on_progress: Callable[[int], object] | None = None) -> None:
         self._source = source
         self._on_progress = on_progress
         self.source_bytes = 0

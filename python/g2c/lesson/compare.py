@@ -153,8 +153,7 @@ def parameter_table(variants: Sequence[Variant]) -> Table:
         "Parameters",
         ("layers", "parameters", f"beyond {variants[0].pattern}", "linear layers"),
         tuple(
-            (v.name, v.result.parameters, v.result.parameters - first, v.pattern.count("L"))
-            for v in variants
+            (v.name, v.result.parameters, v.result.parameters - first, v.pattern.count("L")) for v in variants
         ),
     )
 

@@ -54,17 +54,13 @@ def benchmark(
     return [_at(history, full, linear, device) for history in histories]
 
 
-def _at(
-    history: int, full: MultiHeadAttention, linear: LinearAttention, device: torch.device
-) -> DecodeTime:
+def _at(history: int, full: MultiHeadAttention, linear: LinearAttention, device: torch.device) -> DecodeTime:
     x = torch.randn(1, 1, full.embedding_dim, device=device)
     shape = (1, full.num_heads, history, full.head_dim)
     past = LayerKVCache(torch.randn(shape, device=device), torch.randn(shape, device=device))
     held = tensor_bytes(past.keys, past.values)
     before = max(history - WARMUPS - REPEATS // 2, 1)
-    cache = LayerKVCache(
-        past.keys[:, :, :before].contiguous(), past.values[:, :, :before].contiguous()
-    )
+    cache = LayerKVCache(past.keys[:, :, :before].contiguous(), past.values[:, :, :before].contiguous())
 
     def full_step() -> None:
         nonlocal cache

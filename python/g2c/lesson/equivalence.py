@@ -42,8 +42,7 @@ def oracle(layer: LinearAttention, x: torch.Tensor) -> torch.Tensor:
         return projected
 
     q, k, v = (
-        project(name, x.double()).view(batch, tokens, heads, width)
-        for name in ("q_proj", "k_proj", "v_proj")
+        project(name, x.double()).view(batch, tokens, heads, width) for name in ("q_proj", "k_proj", "v_proj")
     )
     q, k = (torch.where(a < 0, torch.exp(a.clamp(max=0)), a + 1) for a in (q, k))
     gamma = layer.decay.double()[None, :, None]

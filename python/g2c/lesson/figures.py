@@ -43,9 +43,7 @@ def _marked(title: str, note: str) -> str:
 
 def equivalence(found: Sequence[Deviation]) -> Figure:
     """Largest error of every form, by γ, against the tolerance."""
-    figure, axes = _axes(
-        "Every form against a float64 token loop", "γ", "largest absolute error (float32)"
-    )
+    figure, axes = _axes("Every form against a float64 token loop", "γ", "largest absolute error (float32)")
     gammas = list(dict.fromkeys(d.gamma for d in found))
     for i, form in enumerate(dict.fromkeys(d.form for d in found)):
         errors = [d.error for d in found if d.form == form]
@@ -123,9 +121,7 @@ def training_cost(costs: Sequence[TrainingCost]) -> Figure:
 def learning_curves(variants: Sequence[Variant], corpus: str, note: str) -> Figure:
     """Training loss, smoothed, as lines; validation losses as points."""
     steps = variants[0].result.steps
-    figure, axes = _axes(
-        _marked(f"{corpus}, {steps:,} steps", note), "step", "loss (nats per token)"
-    )
+    figure, axes = _axes(_marked(f"{corpus}, {steps:,} steps", note), "step", "loss (nats per token)")
     for i, variant in enumerate(variants):
         history = variant.result.history
         axes.plot(
@@ -172,10 +168,7 @@ def recall(results: Sequence[RecallResult], without_lookup: float, note: str) ->
                 ms=4,
                 alpha=0.45,
             )
-        means = [
-            100 * sum(r.by_distance[k].rate for r in mine) / len(mine)
-            for k in range(len(distances))
-        ]
+        means = [100 * sum(r.by_distance[k].rate for r in mine) / len(mine) for k in range(len(distances))]
         axes.plot(distances, means, color=_COLOURS[i], lw=2, label=f"{pattern_name(pattern)}: mean of seeds")
     axes.axhline(100 * CHANCE, color="black", ls="--", lw=1, label=f"chance, {CHANCE:.0%}")
     axes.axhline(
@@ -242,9 +235,7 @@ def learned_decay(gammas: dict[str, dict[int, list[float]]], steps: int, note: s
     for i, (name, by_layer) in enumerate(gammas.items()):
         for layer, values in by_layer.items():
             shift = (i - (len(gammas) - 1) / 2) * 0.24
-            spread = [
-                layer + shift + 0.05 * (h - (len(values) - 1) / 2) for h in range(len(values))
-            ]
+            spread = [layer + shift + 0.05 * (h - (len(values) - 1) / 2) for h in range(len(values))]
             first = layer == min(by_layer)
             axes.plot(
                 spread,
@@ -284,9 +275,7 @@ def memory_bill(stacks: dict[str, StackBill]) -> Figure:
     axes.set_yticks(range(len(stacks)), list(stacks))
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(
-        min(s.total for s in stacks.values()) / 10, max(s.total for s in stacks.values()) * 30
-    )
+    axes.set_xlim(min(s.total for s in stacks.values()) / 10, max(s.total for s in stacks.values()) * 30)
     for colour, text in ((ORANGE, "has layers that still grow"), (BLUE, "fixed for ever")):
         axes.barh([0], [0], color=colour, alpha=0.75, label=text)
     axes.legend(loc="lower right", fontsize=9)

@@ -20,9 +20,7 @@ from g2c.recall import (
 )
 
 
-def run_probes(
-    patterns: Sequence[str], settings: Settings, *, progress: bool = True
-) -> list[RecallResult]:
+def run_probes(patterns: Sequence[str], settings: Settings, *, progress: bool = True) -> list[RecallResult]:
     """A probe for each pattern and seed of ``settings``; finished ones are read from the run
     folder, unless they were trained with another configuration."""
     config = RecallConfig(steps=settings.recall_steps)

@@ -40,9 +40,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self.rows
-        )
+        body = "".join("<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self.rows)
         return (
             f"<table><caption><b>{html.escape(self.title)}</b></caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -95,9 +93,7 @@ class Results:
     def load_json(self, name: str) -> object | None:
         """Content of NAME.json below the run folder; None when it is missing or damaged."""
         try:
-            content: object = json.loads(
-                (self.run_dir / f"{name}.json").read_text(encoding="utf-8")
-            )
+            content: object = json.loads((self.run_dir / f"{name}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
             return None
         return content

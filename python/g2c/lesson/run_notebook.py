@@ -180,17 +180,13 @@ def read_notebook(path: Path) -> NotebookNode:
     return notebook
 
 
-def _write(
-    notebook: NotebookNode, stem: str, run_dir: Path, terminal: Terminal, *, partial: bool
-) -> None:
+def _write(notebook: NotebookNode, stem: str, run_dir: Path, terminal: Terminal, *, partial: bool) -> None:
     executed, report = run_dir / f"{stem}.ipynb", run_dir / f"{stem}.html"
     with replacing(executed) as temp:
         text = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
         temp.write_text(text + "\n", encoding="utf-8")
     exporter = HTMLExporter()  # type: ignore[no-untyped-call]
-    html, _ = exporter.from_notebook_node(
-        notebook, resources={"metadata": {"name": f"g2c: {stem}"}}
-    )
+    html, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": f"g2c: {stem}"}})
     with replacing(report) as temp:
         temp.write_text(html, encoding="utf-8")
     state = "partly executed notebook" if partial else "executed notebook"
@@ -244,9 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environment["G2C_RUN_ALL"] = "1"
     try:
         path = find_notebook(options.notebook)
-        run_dir = options.run_dir or Path(
-            os.environ.get("G2C_RUN_DIR") or home() / "runs" / path.stem
-        )
+        run_dir = options.run_dir or Path(os.environ.get("G2C_RUN_DIR") or home() / "runs" / path.stem)
         return run(path, run_dir.expanduser().resolve(), environment=environment)
     except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -52,8 +52,7 @@ class Settings:
         """What this pass will do, for the notebook's first cell."""
         lines = [
             f"results: {self.run_dir}",
-            f"device: {self.device.type}, {torch.get_num_threads()} threads, "
-            f"torch {torch.__version__}",
+            f"device: {self.device.type}, {torch.get_num_threads()} threads, torch {torch.__version__}",
             f"StoryLM-1M: {self.story_steps:,} steps; recall probe: {self.recall_steps:,} steps, "
             f"seeds {', '.join(map(str, self.recall_seeds))}",
         ]
@@ -72,9 +71,7 @@ class Settings:
         quick = _flag(env, "G2C_QUICK")
         steps = _steps(env)
         return Settings(
-            run_dir=Path(run_dir).expanduser().resolve()
-            if run_dir
-            else home() / "runs" / "linear-attention",
+            run_dir=Path(run_dir).expanduser().resolve() if run_dir else home() / "runs" / "linear-attention",
             quick=quick or steps is not None,
             run_all=_flag(env, "G2C_RUN_ALL"),
             corpus=env.get("G2C_CORPUS") or None,
@@ -83,9 +80,7 @@ class Settings:
             story_5m_steps=steps or (50 if quick else 2000),
             recall_steps=steps or (120 if quick else 600),
             recall_seeds=(0,) if quick or steps else (0, 1, 2),
-            cost_lengths=(128, 256, 512, 1024)
-            if quick or steps
-            else (128, 256, 512, 1024, 2048, 4096),
+            cost_lengths=(128, 256, 512, 1024) if quick or steps else (128, 256, 512, 1024, 2048, 4096),
         )
 
 

@@ -106,7 +106,7 @@ def _recurrent_step(model: Any) -> Step:
     def step(ids: torch.Tensor) -> torch.Tensor:
         nonlocal state
         logits, state = model.forward_step(ids, state)
-        return logits[0]  # type: ignore[no-any-return]
+        return logits[0]
 
     return step
 
@@ -117,7 +117,7 @@ def _cached_step(model: Any) -> Step:
     def step(ids: torch.Tensor) -> torch.Tensor:
         nonlocal cache
         logits, cache = model.forward_cached(ids[None], cache)
-        return logits[0, -1]  # type: ignore[no-any-return]
+        return logits[0, -1]
 
     return step
 

@@ -143,13 +143,9 @@ class StoryTokenizer:
         values: list[Any] = list(ids.tolist() if hasattr(ids, "tolist") else ids)
         for position, value in enumerate(values):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(
-                    f"ids: expected integers, got {type(value).__name__} at position {position}"
-                )
+                raise TypeError(f"ids: expected integers, got {type(value).__name__} at position {position}")
             if not 0 <= value < self._vocab_size:
-                raise ValueError(
-                    f"ids: {value} at position {position} is outside 0..{self._vocab_size - 1}"
-                )
+                raise ValueError(f"ids: {value} at position {position} is outside 0..{self._vocab_size - 1}")
         return str(self._tokenizer.decode([int(v) for v in values], skip_special_tokens=False))
 
     def byte_lengths(self) -> NDArray[np.int64]:

@@ -112,9 +112,7 @@ class Story:
             word = self._pick(_FAMILY[kind])
             return _person(word.capitalize(), word, word in ("mom", "grandma"))
         if kind.startswith("animal:"):
-            return _person(
-                self._fresh("pets"), self._fresh(kind.split(":")[1]), self._pick("fm") == "f"
-            )
+            return _person(self._fresh("pets"), self._fresh(kind.split(":")[1]), self._pick("fm") == "f")
         words = [self._fresh(category) for category in kind.split("+")]
         phrase = " ".join(words)
         return {"": phrase, "n": words[-1], "s": plural(phrase), "ns": plural(words[-1])}
