@@ -45,21 +45,27 @@ fi
 digest() { cat "$@" | .venv/bin/python -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'; }
 up_to_date() { [ "$(cat ".venv/$1.stamp" 2>/dev/null)" = "$2" ]; }
 
-wanted=$(digest requirements.txt)
-if ! up_to_date requirements "$wanted"; then
-  say "installing the packages of requirements.txt into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-  echo "$wanted" >.venv/requirements.stamp
-fi
-
 export G2C_BUILD_TESTS=ON PATH="$PWD/.venv/bin:$PATH"
 log=build/build.log
 mkdir -p build
+
+# Quiet unless it fails.
+pip_install() {
+  .venv/bin/python -m pip install --disable-pip-version-check "$@" >"$log" 2>&1 ||
+    { tail -n 40 "$log" >&2; fail "pip install failed; the whole log is $log"; }
+}
+
+wanted=$(digest requirements.txt)
+if ! up_to_date requirements "$wanted"; then
+  say "installing the packages of requirements.txt into .venv"
+  pip_install -r requirements.txt
+  echo "$wanted" >.venv/requirements.stamp
+fi
+
 wanted=$(digest setup.py pyproject.toml)
 if ! up_to_date package "$wanted"; then
   say "building the C++ extension (a few minutes the first time; log: $log)"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . >"$log" 2>&1 ||
-    { tail -n 40 "$log" >&2; fail "the build failed; the whole log is $log"; }
+  pip_install --no-build-isolation --no-deps -e .
   echo "$wanted" >.venv/package.stamp
 fi
 .venv/bin/python setup.py -q build_ext --inplace >"$log" 2>&1 ||
