@@ -19,7 +19,6 @@ if command -v brew >/dev/null 2>&1; then extra_include="-I$(brew --prefix)/inclu
 command -v "${CXX:-c++}" >/dev/null 2>&1 || need+=(g++)
 if [ ${#need[@]} -gt 0 ] || ! has_header fmt/format.h; then need+=(libfmt-dev); fi
 if [ ${#need[@]} -gt 0 ] || ! has_header gtest/gtest.h; then need+=(libgtest-dev); fi
-if [ ${#need[@]} -gt 0 ] || ! has_header hwy/highway.h; then need+=(libhwy-dev); fi
 "$python" -c 'import ensurepip, venv' 2>/dev/null || need+=(python3-venv python3-dev)
 if [ ${#need[@]} -gt 0 ]; then
   if command -v apt-get >/dev/null 2>&1; then
@@ -31,9 +30,9 @@ if [ ${#need[@]} -gt 0 ]; then
       fail "needs system packages, run: sudo apt-get install ${need[*]}"
     fi
   elif command -v brew >/dev/null 2>&1; then
-    fail "needs system packages, run: xcode-select --install; brew install fmt googletest highway"
+    fail "needs system packages, run: xcode-select --install; brew install fmt googletest"
   else
-    fail "needs a C++20 compiler, fmt, GoogleTest and Highway: install them with your package manager"
+    fail "needs a C++20 compiler, fmt and GoogleTest: install them with your package manager"
   fi
 fi
 

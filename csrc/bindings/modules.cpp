@@ -1,10 +1,8 @@
 #include "bindings/casters.h"
 #include "core/check.h"
-#include "kernels/cpu_level.h"
 #include "models/language_model.h"
 #include "nn/embeddings.h"
 #include "nn/heads.h"
-#include "ops/linear_attention/internal.h"
 
 namespace g2c::bindings {
 namespace {
@@ -72,22 +70,6 @@ void bind_modules(py::module_& m) {
       .def_property_readonly("arguments", [](const nn::MultiHeadAttentionImpl& self) {
         return py::make_tuple(self.embedding_dim, self.num_heads, self.causal);
       });
-  // For tests: "aten", a level of the kernels, or None for the choice that G2C_CPU_LEVEL or the CPU makes.
-  m.def("force_cpu_level", [](const std::optional<std::string>& level) {
-    const bool aten = level == "aten";
-    kernels::force_cpu_level(level && !aten ? std::optional(kernels::parse_cpu_level(*level)) : std::nullopt);
-    ops::detail::force_cpu_kernels(level ? std::optional(!aten) : std::nullopt);
-  });
-  m.def("cpu_level", [] {
-    return ops::detail::cpu_kernels_enabled() ? std::string(kernels::cpu_level_name(kernels::cpu_level())) : std::string("aten");
-  });
-  m.def("supported_cpu_levels", [] {
-    std::vector<std::string> names;
-    for (const auto level : kernels::supported_cpu_levels()) {
-      names.emplace_back(kernels::cpu_level_name(level));
-    }
-    return names;
-  });
   m.attr("EPS") = nn::LinearAttentionImpl::kEps;
   m.def("split_heads", &nn::split_heads);
   m.def("merge_heads", &nn::merge_heads);

@@ -23,6 +23,9 @@ from g2c.recall import Accuracy, RecallResult
 CPU = torch.device("cpu")
 
 
+# --- settings
+
+
 def test_settings_of_a_full_and_of_a_quick_run(tmp_path: Path) -> None:
     full = Settings.from_env({"G2C_RUN_DIR": str(tmp_path)})
     assert full.run_dir == tmp_path
@@ -52,6 +55,9 @@ def test_settings_for_tests_of_the_notebook() -> None:
 def test_bad_settings_are_named(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: .*{value}"):
         Settings.from_env({name: value})
+
+
+# --- results
 
 
 def test_table_is_kept_and_shown(tmp_path: Path) -> None:
@@ -88,6 +94,9 @@ def test_figure_is_kept_as_png_and_svg(tmp_path: Path) -> None:
     png = (tmp_path / "figures" / "f.png").read_bytes()
     assert png.startswith(b"\x89PNG") and image.data == png
     assert (tmp_path / "figures" / "f.svg").read_text().lstrip().startswith("<?xml")
+
+
+# --- equivalence
 
 
 def test_oracle_against_a_sum_over_pairs() -> None:
@@ -142,6 +151,9 @@ def test_gamma_outside_its_range(gamma: float) -> None:
         equivalence.with_gamma(LinearAttention(4, 1), gamma)
 
 
+# --- decode
+
+
 def times(*pairs: tuple[float, float]) -> list[DecodeTime]:
     return [DecodeTime(64 * 4**i, full, linear, 0, 0) for i, (full, linear) in enumerate(pairs)]
 
@@ -188,6 +200,9 @@ def test_median_is_of_the_timed_calls_only() -> None:
     assert len(calls) == 7
 
 
+# --- training cost
+
+
 def test_peak_memory_counts_what_is_alive_together() -> None:
     x = torch.zeros(1000, 1000)
 
@@ -224,6 +239,9 @@ def test_growth_needs_two_lengths() -> None:
         cost.growth([cost.TrainingCost("parallel", 64, 1.0, 10)], "parallel")
 
 
+# --- comparison
+
+
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [("FFFF", "full ×4"), ("LLLF", "linear ×3, full"), ("LLLFLL", "linear ×3, full, linear ×2")],
@@ -252,6 +270,9 @@ def test_comparison_names_best_and_worst() -> None:
     ]
     text = compare.describe(variants)
     assert "b with 1.0000" in text and "a with 1.1000" in text and "10.00 % above" in text
+
+
+# --- recall
 
 
 def result(pattern: str, right: int, seed: int = 0) -> RecallResult:
@@ -294,6 +315,9 @@ def test_probes_are_reused(
     assert probes.run_probes(("LF",), settings, progress=False) == first[:1]
     assert trained == ["LF", "FF", "LF"]
     assert probes.table(first, settings).column("right (%)") == (25.0, 25.0)
+
+
+# --- decay
 
 
 def test_norms_settle_with_decay_and_grow_without() -> None:

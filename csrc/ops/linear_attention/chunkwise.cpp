@@ -51,9 +51,7 @@ at::Tensor states_before(const at::Tensor& phi_k, const at::Tensor& values, cons
   return before;
 }
 
-}  // namespace
-
-OutputWithNormalizer chunkwise_any(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+OutputWithNormalizer chunkwise(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                                const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps,
                                int64_t chunk_size) {
   check_inputs("linear_attention_chunkwise", 1, q, k, v, decay, initial_S, initial_z);
@@ -63,7 +61,7 @@ OutputWithNormalizer chunkwise_any(const at::Tensor& q, const at::Tensor& k, con
   const auto dv = v.size(-1);
   auto state = joined_or_zeros(initial_S, initial_z, k, v);
   auto out = at::empty(v.sizes(), v.options());
-  auto normalizer = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(type));
+  auto normalizer = at::empty({q.size(0), q.size(1), q.size(2), 1}, q.options().dtype(type));
   for (const auto& run : runs_of(q.size(1), chunk_size)) {
     const DecayPowers powers(gamma, run.chunk, /*derivative=*/false);
     const auto phi_q = feature_map(chunks_of(q, run).to(type));  // (B, H, N, C, dk)
@@ -74,15 +72,15 @@ OutputWithNormalizer chunkwise_any(const at::Tensor& q, const at::Tensor& k, con
     read += at::matmul(at::matmul(phi_q, phi_k.transpose(-1, -2)).mul_(powers.within), values);
     const auto sums = read.narrow(-1, 0, dv);
     const auto divisor = read.narrow(-1, dv, 1).add_(eps);
-    chunks_of(normalizer.transpose(1, 2).unsqueeze(-1), run).copy_(divisor);
+    chunks_of(normalizer, run).copy_(divisor);
     chunks_of(out, run).copy_(normalize ? sums / divisor : sums);
   }
   const auto final_state = split_state(state);
-  return {out, final_state.S, final_state.z, normalizer};
+  return {out, final_state.S, final_state.z, normalizer.squeeze(-1)};
 }
 
 // With values u = (v, 1) and gradients w of what was read: the same sums, run from the end. `R` is the gradient of a chunk's last state.
-Gradients chunkwise_backward_any(const OptionalTensor& grad_out, const OptionalTensor& grad_S, const OptionalTensor& grad_z,
+Gradients chunkwise_backward(const OptionalTensor& grad_out, const OptionalTensor& grad_S, const OptionalTensor& grad_z,
                              const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                              const OptionalTensor& initial_S, const OptionalTensor& initial_z, const at::Tensor& out,
                              const at::Tensor& normalizer, bool normalize, int64_t chunk_size) {
@@ -117,7 +115,7 @@ Gradients chunkwise_backward_any(const OptionalTensor& grad_out, const OptionalT
       // out = sums / divisor: d sums = g / divisor, d divisor = -(g . out) / divisor.
       auto g = chunks_of(*grad_out, run).to(type);
       if (normalize) {
-        const auto divisor = chunks_of(normalizer.transpose(1, 2).unsqueeze(-1), run);
+        const auto divisor = chunks_of(normalizer.unsqueeze(-1), run);
         g = g / divisor;
         w.select(-1, v.size(-1)).copy_((g * chunks_of(out, run).to(type)).sum(-1).neg_());
       }
@@ -154,9 +152,11 @@ Gradients chunkwise_backward_any(const OptionalTensor& grad_out, const OptionalT
   return {grad_q, grad_k, grad_v, grad_gamma.to(decay.scalar_type()), grad_initial.S, grad_initial.z};
 }
 
+}  // namespace
+
 TORCH_LIBRARY_IMPL(g2c, CompositeExplicitAutograd, m) {
-  m.impl("linear_attention_chunkwise", TORCH_FN(chunkwise_any));
-  m.impl("linear_attention_chunkwise_backward", TORCH_FN(chunkwise_backward_any));
+  m.impl("linear_attention_chunkwise", TORCH_FN(chunkwise));
+  m.impl("linear_attention_chunkwise_backward", TORCH_FN(chunkwise_backward));
 }
 
 }  // namespace g2c::ops::detail

@@ -44,15 +44,6 @@ c10::TypedOperatorHandle<ChunkwiseSchema> chunkwise_op();
 c10::TypedOperatorHandle<BackwardSchema> chunkwise_backward_op();
 c10::TypedOperatorHandle<StepSchema> step_op();
 
-// The forms out of ATen calls, which any device can run.
-ChunkwiseSchema chunkwise_any;
-BackwardSchema chunkwise_backward_any;
-StepSchema step_any;
-
-// Whether the CPU kernels serve CPU tensors; off if G2C_CPU_LEVEL is "aten", or while a test says so (nullopt: as the variable says).
-bool cpu_kernels_enabled();
-void force_cpu_kernels(std::optional<bool> enabled);
-
 // Shapes, dtypes, devices and the range of decay. `time_dims` is 1 for sequences (B, T, H, d) and 0 for single tokens (B, H, d).
 void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
                   const OptionalTensor& S, const OptionalTensor& z);

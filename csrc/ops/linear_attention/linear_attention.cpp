@@ -7,9 +7,6 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/zeros.h>
 
-#include <atomic>
-#include <cstdlib>
-
 #include "core/check.h"
 #include "ops/linear_attention/internal.h"
 
@@ -39,20 +36,6 @@ c10::TypedOperatorHandle<BackwardSchema> chunkwise_backward_op() {
 c10::TypedOperatorHandle<StepSchema> step_op() {
   static const auto op = find_op<StepSchema>("g2c::linear_attention_step");
   return op;
-}
-
-namespace {
-
-std::atomic<std::optional<bool>> forced_cpu_kernels;
-
-}  // namespace
-
-void force_cpu_kernels(std::optional<bool> enabled) { forced_cpu_kernels = enabled; }
-
-bool cpu_kernels_enabled() {
-  static const char* level = std::getenv("G2C_CPU_LEVEL");
-  static const bool by_default = level == nullptr || std::string_view(level) != "aten";
-  return forced_cpu_kernels.load().value_or(by_default);
 }
 
 void check_inputs(const char* op, int64_t time_dims, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,

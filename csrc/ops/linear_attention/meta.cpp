@@ -18,7 +18,7 @@ OutputWithNormalizer recurrent_meta(const at::Tensor& q, const at::Tensor& k, co
   const auto type = accumulate_type(q.scalar_type());
   const auto B = q.sym_size(0), T = q.sym_size(1), H = q.sym_size(2), dk = q.sym_size(3), dv = v.sym_size(3);
   return {empty_of(v.sym_sizes(), v, v.scalar_type()), empty_of({B, H, dk, dv}, q, type), empty_of({B, H, dk}, q, type),
-          empty_of({B, H, T}, q, type)};
+          empty_of({B, T, H}, q, type)};
 }
 
 OutputWithNormalizer chunkwise_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,

@@ -21,29 +21,7 @@ std::pair<at::Tensor, at::Tensor> advance(const at::Tensor& phi_q, const at::Ten
   return {at::matmul(row, S).squeeze(-2), at::matmul(row, z.unsqueeze(-1)).squeeze(-1).squeeze(-1)};
 }
 
-OutputWithNormalizer recurrent(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
-                               const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps) {
-  check_inputs("linear_attention_recurrent", 1, q, k, v, decay, initial_S, initial_z);
-  const auto type = accumulate_type(q.scalar_type());
-  const auto phi_q = feature_map(q.to(type));
-  const auto phi_k = feature_map(k.to(type));
-  const auto values = v.to(type);
-  const auto gamma = decay.to(type).unsqueeze(-1);
-  auto [S, z] = split_state(joined_or_zeros(initial_S, initial_z, k, v));
-  auto out = at::empty(v.sizes(), v.options());
-  auto normalizer = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(type));
-  for (int64_t t = 0; t < q.size(1); ++t) {
-    const auto [sums, divisor] = advance(phi_q.select(1, t), phi_k.select(1, t), values.select(1, t), gamma, S, z);
-    divisor.add_(eps);
-    normalizer.select(2, t).copy_(divisor);
-    out.select(1, t).copy_(normalize ? sums / divisor.unsqueeze(-1) : sums);
-  }
-  return {out, S, z, normalizer};
-}
-
-}  // namespace
-
-Output step_any(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay, const at::Tensor& S,
+Output step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay, const at::Tensor& S,
             const at::Tensor& z, bool normalize, double eps) {
   check_inputs("linear_attention_step", 0, q, k, v, decay, S, z);
   const auto type = accumulate_type(q.scalar_type());
@@ -56,8 +34,30 @@ Output step_any(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
   return {out.to(q.scalar_type()), S_next, z_next};
 }
 
+OutputWithNormalizer recurrent(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& decay,
+                               const OptionalTensor& initial_S, const OptionalTensor& initial_z, bool normalize, double eps) {
+  check_inputs("linear_attention_recurrent", 1, q, k, v, decay, initial_S, initial_z);
+  const auto type = accumulate_type(q.scalar_type());
+  const auto phi_q = feature_map(q.to(type));
+  const auto phi_k = feature_map(k.to(type));
+  const auto values = v.to(type);
+  const auto gamma = decay.to(type).unsqueeze(-1);
+  auto [S, z] = split_state(joined_or_zeros(initial_S, initial_z, k, v));
+  auto out = at::empty(v.sizes(), v.options());
+  auto normalizer = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(type));
+  for (int64_t t = 0; t < q.size(1); ++t) {
+    const auto [sums, divisor] = advance(phi_q.select(1, t), phi_k.select(1, t), values.select(1, t), gamma, S, z);
+    divisor.add_(eps);
+    normalizer.select(1, t).copy_(divisor);
+    out.select(1, t).copy_(normalize ? sums / divisor.unsqueeze(-1) : sums);
+  }
+  return {out, S, z, normalizer};
+}
+
+}  // namespace
+
 TORCH_LIBRARY_IMPL(g2c, CompositeExplicitAutograd, m) {
-  m.impl("linear_attention_step", TORCH_FN(step_any));
+  m.impl("linear_attention_step", TORCH_FN(step));
   m.impl("linear_attention_recurrent", TORCH_FN(recurrent));
 }
 
