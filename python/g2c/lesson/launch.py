@@ -15,8 +15,7 @@ from g2c.artifacts import available_corpora, prepare
 from g2c.artifacts.files import replacing
 from g2c.artifacts.home import home
 from g2c.lesson import run_notebook
-
-FAILED, INTERRUPTED = 1, 130
+from g2c.lesson.run_notebook import FAILED, INTERRUPTED
 
 
 def working_copy(notebook: Path) -> Path:
